@@ -1,0 +1,39 @@
+//! The one place where atomics, locks and cells come from.
+//!
+//! Protocol files use these and nothing else, so that the model checker can stand in for them:
+//! `loom-tests` compiles the same files with a `sync` module of its own.
+
+pub(crate) mod atomic {
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+}
+
+pub(crate) use parking_lot::{Mutex, MutexGuard};
+pub(crate) use std::sync::Arc;
+
+pub(crate) mod hint {
+    pub(crate) use std::hint::spin_loop;
+}
+
+/// A cell whose accesses are closures, as the model checker needs them to be.
+#[derive(Debug, Default)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Calls `f` with a pointer for reading; the caller upholds that nobody writes meanwhile.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Calls `f` with a pointer for writing; the caller upholds that nobody else looks meanwhile.
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
