@@ -1,0 +1,4 @@
+//! What ranks carry: packed rows and what may be done to them.
+
+pub(crate) mod row;
+pub(crate) mod slot;
