@@ -5,6 +5,7 @@ mod error;
 mod fleet;
 mod limits;
 mod names;
+mod pass;
 mod request;
 mod time;
 
@@ -13,5 +14,6 @@ pub use error::{Error, LimitKind};
 pub use fleet::spec::{MAX_DP_SIZE, WorkerSpec};
 pub use limits::thresholds::{Change, Thresholds, ThresholdsUpdate};
 pub use names::{Attempt, Name, Rank, RequestId, WorkerId};
+pub use pass::backend::Backend;
 pub use request::{Constraints, Overlap, Overrides, Prompt, Request, Target};
 pub use time::Time;
