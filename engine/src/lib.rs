@@ -5,7 +5,10 @@ mod error;
 mod fleet;
 mod limits;
 mod names;
+mod queue;
 mod request;
+mod room;
+mod sync;
 mod time;
 
 pub use choice::{Choice, Forgone, Weights};
@@ -14,4 +17,5 @@ pub use fleet::spec::{MAX_DP_SIZE, WorkerSpec};
 pub use limits::thresholds::{Change, Thresholds, ThresholdsUpdate};
 pub use names::{Attempt, Name, Rank, RequestId, WorkerId};
 pub use request::{Constraints, Overlap, Overrides, Prompt, Request, Target};
+pub use room::signal::{Epoch, RoomChanged};
 pub use time::Time;
