@@ -110,7 +110,11 @@ impl Writer {
     }
 
     /// Sets which ranks of a worker the monitor has latched; `None`: no such worker.
-    pub(crate) fn set_latched(&mut self, id: WorkerId, latched: SmallVec<[u64; 1]>) -> Option<Edit> {
+    pub(crate) fn set_latched(
+        &mut self,
+        id: WorkerId,
+        latched: SmallVec<[u64; 1]>,
+    ) -> Option<Edit> {
         self.alter(id, |worker, edit| {
             edit.changed = worker.latched != latched;
             edit.room = worker
@@ -200,7 +204,8 @@ impl Writer {
         let slots = kept.into_iter().flatten().collect();
         // Availability, marks and latches are the worker's own: a new spec does not touch them. A
         // latch of a rank that has gone goes with it; the monitor judges the others again.
-        let (available, overloaded) = old.as_ref().map_or((true, None), |w| (w.available, w.overloaded));
+        let (available, overloaded) =
+            old.as_ref().map_or((true, None), |w| (w.available, w.overloaded));
         let mut latched = SmallVec::new();
         if let Some(old) = &old {
             latched.resize((spec.data_parallel_size as usize).div_ceil(64), 0);
@@ -211,7 +216,13 @@ impl Writer {
                 }
             }
         }
-        self.install(Worker { spec: Arc::new(spec.clone()), slots, available, overloaded, latched });
+        self.install(Worker {
+            spec: Arc::new(spec.clone()),
+            slots,
+            available,
+            overloaded,
+            latched,
+        });
     }
 
     fn take_out(&mut self, id: WorkerId, edit: &mut Edit) {

@@ -86,7 +86,8 @@ impl<T> Shard<T> {
     }
 
     fn take(&mut self, place: u32) -> Entry<T> {
-        let entry = self.entries[place as usize].take().expect("places name entries that are there");
+        let entry =
+            self.entries[place as usize].take().expect("places name entries that are there");
         self.places.remove(&entry.id);
         self.spare.push(place);
         entry
@@ -180,7 +181,12 @@ impl<T> Ids<T> {
     }
 
     /// Calls `f` on a live entry and renews its lease; `None` if there is none.
-    pub(crate) fn with<R>(&self, id: RequestId, now: Time, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub(crate) fn with<R>(
+        &self,
+        id: RequestId,
+        now: Time,
+        f: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
         let mut shard = self.shard(id).lock();
         let place = shard.live(id)?;
         shard.unlink(place);

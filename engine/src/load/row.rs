@@ -124,7 +124,10 @@ impl Row {
     /// should it ever, it stops there and a debug build says so.
     #[inline(always)]
     pub(crate) fn minus(self, load: Load) -> Row {
-        debug_assert!(self.tokens() >= load.tokens && self.blocks() >= load.blocks, "{self:?} - {load:?}");
+        debug_assert!(
+            self.tokens() >= load.tokens && self.blocks() >= load.blocks,
+            "{self:?} - {load:?}"
+        );
         let tokens = self.tokens().saturating_sub(load.tokens);
         let blocks = self.blocks().saturating_sub(load.blocks);
         Row((self.0 & DEAD) | (blocks as u64) << BLOCKS_SHIFT | tokens as u64)

@@ -6,11 +6,11 @@
 //! change the moment after it was copied; the booking judges it again.
 #![forbid(unsafe_code)]
 
+use crate::choice::Weights;
 use crate::fleet::block::{LANES, SlotId, lanes};
 use crate::fleet::eligible::{Eligible, slots_of};
 use crate::fleet::tags::Tag;
 use crate::fleet::view::{BlockView, Limits, View};
-use crate::choice::Weights;
 use crate::limits::rules::RejectScope;
 use crate::load::prompts::{Guard, PromptIndex, RunView};
 use crate::names::Rank;
@@ -62,7 +62,12 @@ impl Ask<'_> {
 
 /// `min(isl, floor(block_size * (device + w_host * host + w_disk * disk)))`. Device blocks count
 /// in full here, whatever their credit.
-pub(crate) fn cached_tokens(weights: &Weights, block_size: u32, isl: u32, overlap: [f64; 3]) -> u32 {
+pub(crate) fn cached_tokens(
+    weights: &Weights,
+    block_size: u32,
+    isl: u32,
+    overlap: [f64; 3],
+) -> u32 {
     let blocks = overlap[0] + weights.host * overlap[1] + weights.disk * overlap[2];
     let tokens = (f64::from(block_size) * blocks).floor();
     // The comparison is in f64: a huge overlap saturates instead of wrapping.
@@ -157,11 +162,18 @@ impl<'a> Overlaps<'a> {
 fn shared_beyond(hits: &[Range<u32>], device: f64) -> f64 {
     // The first whole position at or beyond; a saturating cast keeps huge overlaps beyond all.
     let first = device.ceil() as u32;
-    hits.iter().map(|hit| u64::from(hit.end.saturating_sub(hit.start.max(first)))).sum::<u64>() as f64
+    hits.iter().map(|hit| u64::from(hit.end.saturating_sub(hit.start.max(first)))).sum::<u64>()
+        as f64
 }
 
 /// Runs one full pass.
-pub(crate) fn pass(view: &View, tools: &Tools<'_>, guard: &Guard, ask: &Ask<'_>, rng: &mut Rng) -> Verdict {
+pub(crate) fn pass(
+    view: &View,
+    tools: &Tools<'_>,
+    guard: &Guard,
+    ask: &Ask<'_>,
+    rng: &mut Rng,
+) -> Verdict {
     Pass::new(view, tools, guard, ask).run(rng)
 }
 
@@ -199,13 +211,16 @@ pub(crate) struct Weighed {
 }
 
 impl<'a> Pass<'a> {
-    pub(crate) fn new(view: &'a View, tools: &'a Tools<'a>, guard: &'a Guard, ask: &'a Ask<'a>) -> Pass<'a> {
+    pub(crate) fn new(
+        view: &'a View,
+        tools: &'a Tools<'a>,
+        guard: &'a Guard,
+        ask: &'a Ask<'a>,
+    ) -> Pass<'a> {
         let request = ask.request;
         let constraints = request.constraints.as_deref();
-        let overlaps = request
-            .overlaps
-            .as_deref()
-            .map(|list| Overlaps::resolve(view, list, tools.arena));
+        let overlaps =
+            request.overlaps.as_deref().map(|list| Overlaps::resolve(view, list, tools.arena));
         let mut runs = ArenaVec::new_in(tools.arena);
         if ask.track_blocks
             && let Some(prompt) = &request.prompt
@@ -295,7 +310,9 @@ impl<'a> Pass<'a> {
             if let Some(overlaps) = &self.overlaps {
                 for (lane, tiers) in overlaps.of(b) {
                     let blocks = tiers[0] + tiers[1] + tiers[2];
-                    if weighed.eligible >> lane & 1 == 1 && forgone.is_none_or(|(_, most)| blocks > most) {
+                    if weighed.eligible >> lane & 1 == 1
+                        && forgone.is_none_or(|(_, most)| blocks > most)
+                    {
                         forgone = Some((self.view.blocks[b].ranks[lane], blocks));
                     }
                 }
@@ -313,7 +330,8 @@ impl<'a> Pass<'a> {
             if best.get().is_some_and(|(place, _)| place.block == b) {
                 best_full = (weighed.full, weighed.class_full);
             }
-            let here = self.affinity.iter().filter(|s| s.block() == b).fold(0, |set, s| set | s.bit());
+            let here =
+                self.affinity.iter().filter(|s| s.block() == b).fold(0, |set, s| set | s.bit());
             if here & weighed.may != 0 {
                 let (min, ties) = self.tools.kernel.cheapest(&costs, here & weighed.may);
                 target.offer(b, min, ties, rng);
@@ -325,17 +343,13 @@ impl<'a> Pass<'a> {
 
         let chosen = match target.get() {
             Some((place, cost)) => Some((place, cost, target_full)),
-            None if warm => by_temperature(
-                &kept_costs,
-                &kept_masks,
-                extent,
-                self.ask.weights.temperature,
-                rng,
-            )
-            .map(|place| {
-                let cost = kept_costs[place.block][place.lane as usize];
-                (place, cost, kept_full[place.block])
-            }),
+            None if warm => {
+                by_temperature(&kept_costs, &kept_masks, extent, self.ask.weights.temperature, rng)
+                    .map(|place| {
+                        let cost = kept_costs[place.block][place.lane as usize];
+                        (place, cost, kept_full[place.block])
+                    })
+            }
             None => best.get().map(|(place, cost)| (place, cost, best_full)),
         };
         verdict.proposal = chosen.map(|(place, cost, (full, class_full))| {
@@ -511,7 +525,12 @@ impl<'a> Pass<'a> {
 
 /// Whether the worker of a lane has an eligible rank, other than that lane's, with room under the
 /// reject thresholds, by a direct read of the rows.
-pub(crate) fn sibling_with_room(view: &View, eligible: &Eligible<'_>, block: &BlockView, lane: usize) -> bool {
+pub(crate) fn sibling_with_room(
+    view: &View,
+    eligible: &Eligible<'_>,
+    block: &BlockView,
+    lane: usize,
+) -> bool {
     let Some(owner) = &block.owners[lane] else { return false };
     let own = block.lives[lane];
     owner.slots.iter().any(|&slot| {

@@ -2,5 +2,7 @@
 //! finds the cheapest.
 
 pub(crate) mod backend;
+pub(crate) mod custom;
+pub(crate) mod full;
 pub(crate) mod lanes;
 pub(crate) mod pick;

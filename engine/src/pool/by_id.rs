@@ -119,7 +119,12 @@ impl Pool {
     /// # Errors
     /// `InvalidRequest`, `DuplicateRequest`, `NoEndpoints` (the rank is not declared),
     /// `RowOverflow`, `Closed`; nothing changed.
-    pub fn import_as(&self, id: RequestId, rank: Rank, request: &Request) -> Result<Attempt, Error> {
+    pub fn import_as(
+        &self,
+        id: RequestId,
+        rank: Rank,
+        request: &Request,
+    ) -> Result<Attempt, Error> {
         let inner = self.inner();
         let checked = inner.check(request)?;
         let reservation = inner.reserve(id)?;

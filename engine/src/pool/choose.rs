@@ -47,7 +47,7 @@ pub(crate) struct Checked {
 thread_local! {
     /// Scratch that must be large. Taken for the length of one call; a call inside a call (host
     /// code that selects) gets one of its own.
-    static ARENA: RefCell<Bump> = const { RefCell::new(Bump::new()) };
+    static ARENA: RefCell<Bump> = RefCell::new(Bump::new());
 }
 
 /// Runs `f` with this thread's scratch, emptied.
@@ -153,7 +153,13 @@ impl Inner {
             track_blocks: self.settings.track_blocks,
             block_size: self.settings.block_size,
             now: checked.now,
-            eligible: resolve(view, constraints, request.lora.as_ref(), Availability::Required, arena),
+            eligible: resolve(
+                view,
+                constraints,
+                request.lora.as_ref(),
+                Availability::Required,
+                arena,
+            ),
             class: None,
             class_room_only: false,
             barred: None,

@@ -434,11 +434,8 @@ impl PoolBuilder {
             Some(backend) => Kernel::new(backend)?,
             None => Kernel::detect(),
         };
-        let rules = Rules {
-            reject: self.rejects.get(),
-            scope: settings.scope,
-            classes: Vec::new(),
-        };
+        let rules =
+            Rules { reject: self.rejects.get(), scope: settings.scope, classes: Vec::new() };
         let index = Arc::new(PromptIndex::default());
         let writer = Writer::new(Arc::new(rules), Arc::clone(&index));
         let stripe = || {
