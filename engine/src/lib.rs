@@ -22,6 +22,7 @@ pub use fleet::spec::{MAX_DP_SIZE, WorkerSpec};
 pub use limits::handle::RejectThresholds;
 pub use limits::rules::RejectScope;
 pub use limits::thresholds::{Change, Thresholds, ThresholdsUpdate};
+pub use load::monitor::Signals;
 pub use names::{Attempt, Name, Rank, RequestId, WorkerId};
 pub use pass::backend::Backend;
 pub use pool::{

@@ -56,7 +56,7 @@ impl Pool {
 }
 
 impl Inner {
-    fn edit_known(&self, change: impl FnOnce(&mut Writer) -> Option<Edit>) -> bool {
+    pub(crate) fn edit_known(&self, change: impl FnOnce(&mut Writer) -> Option<Edit>) -> bool {
         let mut known = true;
         let change = |writer: &mut Writer| {
             Ok(change(writer).unwrap_or_else(|| {
