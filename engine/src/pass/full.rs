@@ -11,8 +11,9 @@ use crate::fleet::block::{LANES, SlotId, lanes};
 use crate::fleet::eligible::{Eligible, slots_of};
 use crate::fleet::tags::Tag;
 use crate::fleet::view::{BlockView, Limits, View};
+use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
-use crate::load::prompts::{Guard, PromptIndex, RunView};
+use crate::load::prompts::{PromptIndex, RunView};
 use crate::names::Rank;
 use crate::pass::backend::Kernel;
 use crate::pass::lanes::{Column, Inputs, Terms, Tracking};
@@ -170,7 +171,7 @@ fn shared_beyond(hits: &[Range<u32>], device: f64) -> f64 {
 pub(crate) fn pass(
     view: &View,
     tools: &Tools<'_>,
-    guard: &Guard,
+    guard: &Guard<'_>,
     ask: &Ask<'_>,
     rng: &mut Rng,
 ) -> Verdict {
@@ -214,7 +215,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn new(
         view: &'a View,
         tools: &'a Tools<'a>,
-        guard: &'a Guard,
+        guard: &'a Guard<'a>,
         ask: &'a Ask<'a>,
     ) -> Pass<'a> {
         let request = ask.request;
@@ -226,7 +227,7 @@ impl<'a> Pass<'a> {
             && let Some(prompt) = &request.prompt
         {
             tools.index.descend(guard, prompt.hashes(), |run, from, to| {
-                runs.push((run, (to - from) as u32));
+                runs.push((run, to - from));
             });
         }
         let prefer = constraints.map_or_else(SmallVec::new, |c| {
@@ -500,7 +501,7 @@ impl<'a> Pass<'a> {
     fn fill_held(&mut self, b: usize) -> bool {
         let mut any = false;
         for (run, blocks) in &self.runs {
-            let mask = run.mask(b);
+            let mask = run.mask(b as u32);
             if mask != 0 {
                 if !any {
                     self.held.fill(0);
