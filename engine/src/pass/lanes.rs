@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 use crate::choice::Weights;
+use crate::load::row::Limit;
 use std::ops::{Deref, DerefMut};
 
 /// Ranks per block.
@@ -50,32 +51,8 @@ impl<T> DerefMut for Column<T> {
     }
 }
 
-/// The most KV blocks that a live row can show: 31 bits, below the dead bit.
-const MOST_BLOCKS: u32 = u32::MAX >> 1;
-
-/// A limit on both halves of a row, in the layout of the row: tokens in the low 32 bits, blocks in
-/// the high ones. A row is past it if either of its halves exceeds the limit's.
-///
-/// Having the layout of the row lets one vector comparison judge both. `u32::MAX` means no limit
-/// for either half; the block half is then stored as the most blocks a row can carry, so that **a
-/// dead row, whose top bit is set, is past every limit**: no walk needs a look at the dead bit.
-#[inline(always)]
-pub(crate) const fn pack_limit(tokens: u32, blocks: u32) -> u64 {
-    let blocks = if blocks > MOST_BLOCKS { MOST_BLOCKS } else { blocks };
-    (blocks as u64) << 32 | tokens as u64
-}
-
-/// The limit that only a dead row is past.
-pub(crate) const NO_LIMIT: u64 = pack_limit(u32::MAX, u32::MAX);
-
-/// A block of [`NO_LIMIT`].
-pub(crate) static NO_LIMITS: Column<u64> = Column([NO_LIMIT; LANES]);
-
-/// Whether a row is past a limit, or dead.
-#[inline(always)]
-pub(crate) const fn is_past(row: u64, limit: u64) -> bool {
-    row as u32 > limit as u32 || (row >> 32) as u32 > (limit >> 32) as u32
-}
+/// A block of limits that only dead rows are past.
+static NO_LIMITS: Column<u64> = Column([Limit::NONE.bits(); LANES]);
 
 /// No credit for anybody.
 pub(super) static NO_CREDIT: Column<f64> = Column([0.0; LANES]);
@@ -179,7 +156,7 @@ fn positive(x: f64) -> f64 {
 pub(crate) struct Inputs<'a> {
     /// Packed rows, copied from the live table.
     pub(crate) rows: &'a [u64; LANES],
-    /// Limits ([`pack_limit`]) that a rank must not be past to be chosen.
+    /// Limits ([`Limit`]) that a rank must not be past to be chosen.
     pub(crate) limits: &'a [u64; LANES],
     /// A second set of limits, judged but without effect on the minimum.
     pub(crate) class_limits: Option<&'a [u64; LANES]>,

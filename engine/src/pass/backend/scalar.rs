@@ -2,7 +2,8 @@
 //! the other back-ends are held against. It shares no walk with them.
 #![forbid(unsafe_code)]
 
-use crate::pass::lanes::{Found, LANES, NO_COUNT, NO_CREDIT, Walk, is_past};
+use crate::load::row::{Limit, Row};
+use crate::pass::lanes::{Found, LANES, NO_COUNT, NO_CREDIT, Walk};
 
 pub(super) static FUNCTIONS: super::Functions =
     super::Functions { walk, past, cheapest, extent, least_tokens };
@@ -24,7 +25,8 @@ fn walk(walk: &Walk<'_>, costs: &mut [f64; LANES]) -> Found {
 fn past(rows: &[u64; LANES], limits: &[u64; LANES]) -> u64 {
     let mut bits = 0;
     for lane in 0..LANES {
-        bits |= u64::from(is_past(rows[lane], limits[lane])) << lane;
+        let past = Row::from_bits(rows[lane]).exceeds(Limit::from_bits(limits[lane]));
+        bits |= u64::from(past) << lane;
     }
     bits
 }
