@@ -401,7 +401,7 @@ impl<'a> Pass<'a> {
             slot,
             rank: block.ranks[slot.lane()],
             life: block.lives[slot.lane()],
-            cost: self.terms.to_blocks(cost),
+            cost: self.terms.in_blocks(cost),
             overlap,
             cached_tokens: self.ask.cached_tokens(overlap),
             by_sibling: full,
@@ -442,7 +442,7 @@ impl<'a> Pass<'a> {
             } else {
                 0
             },
-            cost: self.terms.to_blocks(costs[lane]),
+            cost: self.terms.in_blocks(costs[lane]),
             cached_tokens,
             overlap,
             max_num_batched_tokens: spec.and_then(|s| s.max_num_batched_tokens),
