@@ -23,6 +23,9 @@ pub(crate) struct Landed {
     pub(crate) unshared: u32,
     /// Prompt blocks that may be shared with other requests on the rank.
     pub(crate) held: Option<Held>,
+    /// Blocks of the row that were set aside by this, for a hold; `None`: a booking, which counts
+    /// as a request instead.
+    pub(crate) set_aside: Option<u32>,
     pub(crate) origin: Origin,
 }
 

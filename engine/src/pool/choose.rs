@@ -165,6 +165,8 @@ impl Inner {
             ),
             class: None,
             class_room_only: false,
+            hard_only: false,
+            discount: None,
             barred: None,
         }
     }

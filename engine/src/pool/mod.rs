@@ -462,6 +462,7 @@ impl PoolBuilder {
             classes: Vec::new(),
             profile: Arc::clone(&profile),
             paired: false,
+            asked: Vec::new(),
         };
         let rules = rules.under(&profile, false);
         let signal = Arc::new(RoomSignal::new());
