@@ -155,6 +155,8 @@ pub struct Live {
 pub struct Expired {
     /// Bookings by id whose lease ran out, and the rank each was on.
     pub leases: Vec<(RequestId, Attempt, Rank)>,
+    /// Holds by id whose lease ran out, and the decode rank each was on.
+    pub holds: Vec<(RequestId, Option<Rank>)>,
     /// Workers whose overload mark ended.
     pub marks: Vec<WorkerId>,
     /// Waiting requests that were refused because their due time came.
