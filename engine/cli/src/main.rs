@@ -1,1 +1,6 @@
+//! The command line of `vacancy`.
+#![forbid(unsafe_code)]
+
+mod replay;
+
 fn main() {}
