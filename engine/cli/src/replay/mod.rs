@@ -9,3 +9,5 @@ mod kv;
 mod record;
 mod router;
 mod sim;
+mod trace;
+mod workload;
