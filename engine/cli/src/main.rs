@@ -1,6 +1,37 @@
 //! The command line of `vacancy`.
+//!
+//! Exit codes: 0, all went well; 1, what ran did not hold what it must (an expectation of a
+//! scenario failed, a replay left bookings behind); 2, something that was given cannot be taken
+//! (arguments, a trace, a scenario or policy file, a path that cannot be written).
 #![forbid(unsafe_code)]
 
 mod replay;
 
-fn main() {}
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Admission and placement for LLM inference routers: which rank, now, later or never.
+///
+/// Without a command: `vacancy replay` on the built-in workload.
+#[derive(Parser)]
+#[command(name = "vacancy", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Replays a trace, or the built-in workload, through the engine on a virtual clock.
+    Replay(Box<replay::Args>),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        None => replay::run(replay::Args::default()),
+        Some(Command::Replay(args)) => replay::run(*args),
+    }
+}
