@@ -73,7 +73,7 @@ pub struct Args {
     pub batch_tokens: u64,
     /// Built-in workload: prefill work over what the ranks can do, if every block were computed
     /// once in the whole fleet; what repeats it adds (about 0.1 with the engine's placement).
-    #[arg(long, value_name = "X", default_value_t = 0.64, value_parser = positive)]
+    #[arg(long, value_name = "X", default_value_t = 0.7, value_parser = positive)]
     pub load: f64,
 }
 
