@@ -24,6 +24,7 @@ pub use fleet::spec::{MAX_DP_SIZE, WorkerSpec};
 pub use limits::handle::RejectThresholds;
 pub use limits::rules::RejectScope;
 pub use limits::thresholds::{Change, Thresholds, ThresholdsUpdate};
+pub use load::events::{EventSink, LoadChange, LoadEvent, RouterId};
 pub use load::monitor::Signals;
 pub use names::{Attempt, Name, Rank, RequestId, WorkerId};
 pub use pass::backend::Backend;
@@ -31,8 +32,9 @@ pub use pass::custom::{
     CHUNK, Candidates, Columns, Filter, Observed, Observer, Picker, PolicyError, Scorer,
 };
 pub use pool::{
-    Admit, AdmitAs, Admitted, AdmittedAs, Counters, DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Hold, Idle,
-    Pool, PoolBuilder, RankLoad, RefusedLeg, RoomFilter, Snapshot, Standing, Why,
+    Admit, AdmitAs, Admitted, AdmittedAs, Applied, ClassLoad, Classification, Classifier, Counters,
+    DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Hold, Idle, Pool, PoolBuilder, RankLoad, RefusedLeg,
+    RoomFilter, SeenRank, Snapshot, Standing, Why, has_room,
 };
 pub use queue::policy::{ClassId, ClassSpec, Policy, Profile, QueueLimits, QueuePolicy};
 pub use request::{Constraints, Overlap, Overrides, Prompt, Request, Target};

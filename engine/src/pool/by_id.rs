@@ -4,11 +4,13 @@
 
 use crate::booking::{Landed, Live, Placed};
 use crate::error::Error;
+use crate::load::events::LoadChange;
 use crate::load::slot::Refusal;
 use crate::names::{Attempt, Rank, RequestId};
 use crate::pins::pin;
 use crate::pool::choose::{Placement, Purpose};
 use crate::pool::hold::Hold;
+use crate::pool::land::Target;
 use crate::pool::{Handle, Inner, Pool};
 use crate::request::Request;
 use crate::sync::Arc;
@@ -28,9 +30,11 @@ impl Reservation {
         self.handle.inner.keep_hold(self.id, hold);
     }
 
-    pub(crate) fn fill(mut self, landed: Landed) -> Attempt {
+    pub(crate) fn fill(mut self, mut landed: Landed) -> Attempt {
         self.filled = true;
         let inner = &self.handle.inner;
+        // Before anybody can free it.
+        inner.tell_add(&mut landed, Some(self.id));
         inner.ids.fill(self.id, landed, inner.time());
         self.attempt
     }
@@ -94,8 +98,11 @@ impl Pool {
     /// `UnknownRequest`; nothing changed.
     pub fn prefill_completed(&self, id: RequestId) -> Result<(), Error> {
         let inner = self.inner();
-        let done = inner.ids.with(id, inner.time(), |landed| inner.complete_prefill(landed));
-        inner.signal_if(done.ok_or(Error::UnknownRequest { id })?);
+        let done = inner
+            .ids
+            .with(id, inner.time(), |landed| (inner.complete_prefill(landed), landed.told));
+        let (done, told) = done.ok_or(Error::UnknownRequest { id })?;
+        inner.prefill_was_completed(done, told);
         Ok(())
     }
 
@@ -105,8 +112,12 @@ impl Pool {
     /// `UnknownRequest`, or `RowOverflow`; nothing changed.
     pub fn add_output_blocks(&self, id: RequestId, blocks: u32) -> Result<(), Error> {
         let inner = self.inner();
-        let added = inner.ids.with(id, inner.time(), |landed| inner.add_output(landed, blocks));
-        added.ok_or(Error::UnknownRequest { id })?
+        let added = inner.ids.with(id, inner.time(), |landed| {
+            inner.add_output(landed, blocks).map(|()| landed.told)
+        });
+        let told = added.ok_or(Error::UnknownRequest { id })??;
+        inner.tell(told, LoadChange::Output { blocks });
+        Ok(())
     }
 
     /// Moves a request's load to another rank; see [`Booking::move_to`](crate::Booking::move_to).
@@ -115,8 +126,11 @@ impl Pool {
     /// `UnknownRequest`, `NoEndpoints`, `RowOverflow`; nothing changed.
     pub fn move_to(&self, id: RequestId, target: Rank) -> Result<(), Error> {
         let inner = self.inner();
-        let moved = inner.ids.with(id, inner.time(), |landed| inner.move_landed(landed, target));
-        inner.signal_if(moved.ok_or(Error::UnknownRequest { id })??);
+        let moved = inner.ids.with(id, inner.time(), |landed| {
+            inner.move_landed(landed, target, Target::Available).map(|room| (room, landed.told))
+        });
+        let (room, told) = moved.ok_or(Error::UnknownRequest { id })??;
+        inner.was_moved(room, told, target);
         Ok(())
     }
 
@@ -134,8 +148,7 @@ impl Pool {
     fn free_one(&self, id: RequestId, attempt: Option<Attempt>) -> bool {
         let inner = self.inner();
         let Some(mut landed) = inner.ids.remove(id, attempt) else { return false };
-        let signal = inner.give_back(&mut landed);
-        inner.signal_if(signal);
+        inner.end(&mut landed);
         true
     }
 

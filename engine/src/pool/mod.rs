@@ -6,21 +6,25 @@
 mod admit;
 mod by_id;
 mod choose;
+mod classify;
 mod custom;
 mod drain;
 mod fleet;
 mod hold;
 mod idle;
-mod land;
+pub(crate) mod land;
 mod observe;
 mod pair;
+pub(crate) mod peers;
 mod report;
 
 pub use admit::{Admit, AdmitAs, Admitted, AdmittedAs, Standing, Why};
+pub use classify::{Classification, Classifier, SeenRank, has_room};
 pub use hold::{Hold, RefusedLeg};
 pub use idle::Idle;
 pub use pair::RoomFilter;
-pub use report::{Counters, RankLoad, Snapshot};
+pub use peers::Applied;
+pub use report::{ClassLoad, Counters, RankLoad, Snapshot};
 
 use crate::booking::Landed;
 use crate::choice::Weights;
@@ -30,12 +34,14 @@ use crate::fleet::writer::Writer;
 use crate::limits::handle::{RejectThresholds, UnderThresholds};
 use crate::limits::rules::{RejectScope, Rules};
 use crate::limits::thresholds::Thresholds;
+use crate::load::events::EventSink;
 use crate::load::ids::Ids;
 use crate::load::prompts::PromptIndex;
 use crate::pass::backend::{Backend, Kernel};
 use crate::pass::custom::{Filter, Observer, Picker, Scorer};
 use crate::pool::drain::Bench;
 use crate::pool::pair::{Pair, RoomCache};
+use crate::pool::peers::Peers;
 use crate::queue::baton::Baton;
 use crate::queue::policy::{Policy, Profile};
 use crate::queue::waiting::Waiting;
@@ -134,6 +140,8 @@ pub(crate) struct Inner {
     pub(crate) rejects: RejectThresholds,
     pub(crate) rejected: report::Rejected,
     pub(crate) custom: Custom,
+    pub(crate) classifier: Option<Arc<dyn Classifier>>,
+    pub(crate) peers: Peers,
 }
 
 /// A handle of a pool: the pool, and the stripe that calls through it count on.
@@ -314,6 +322,8 @@ pub struct PoolBuilder {
     backend: Option<Backend>,
     custom: Custom,
     policy: Arc<Profile>,
+    classifier: Option<Arc<dyn Classifier>>,
+    events: Option<Arc<dyn EventSink>>,
 }
 
 impl Default for PoolBuilder {
@@ -336,6 +346,8 @@ impl Default for PoolBuilder {
             backend: None,
             custom: Custom::default(),
             policy: Arc::clone(Policy::default().profile(None)),
+            classifier: None,
+            events: None,
         }
     }
 }
@@ -433,6 +445,18 @@ impl PoolBuilder {
         self
     }
 
+    /// A classifier that `admit` shows each request to before it is queued.
+    pub fn classifier(mut self, classifier: Arc<dyn Classifier>) -> Self {
+        self.classifier = Some(classifier);
+        self
+    }
+
+    /// Whom every change of this router's own load is told to, for other routers.
+    pub fn events(mut self, sink: Arc<dyn EventSink>) -> Self {
+        self.events = Some(sink);
+        self
+    }
+
     /// A filter over the ranks that are neither marked nor full.
     pub fn filter(mut self, filter: Arc<dyn Filter>) -> Self {
         self.custom.filter = Some(filter);
@@ -516,6 +540,8 @@ impl PoolBuilder {
             rejects: self.rejects.clone(),
             rejected: report::Rejected::default(),
             custom: self.custom,
+            classifier: self.classifier,
+            peers: Peers::new(self.events),
             settings,
         });
         let under: Arc<dyn UnderThresholds> = Arc::clone(&inner) as _;

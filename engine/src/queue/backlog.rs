@@ -153,7 +153,7 @@ struct Entry<T> {
 
 impl<T> Entry<T> {
     fn cost(&self) -> u64 {
-        self.rating.uncached.max(1)
+        self.rating.cost.unwrap_or(self.rating.uncached).max(1)
     }
 
     fn cached(&self) -> u64 {

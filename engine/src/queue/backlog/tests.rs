@@ -25,8 +25,14 @@ fn name(class: usize) -> Name {
 
 /// A request of `uncached` tokens in class `class`, which is also what comes back.
 fn of(class: usize, uncached: u64) -> Arrival<usize> {
-    let rating =
-        Rating { strict_priority: 0, due: None, priority_jump: 0.0, arrival: Time::ZERO, uncached };
+    let rating = Rating {
+        strict_priority: 0,
+        due: None,
+        priority_jump: 0.0,
+        arrival: Time::ZERO,
+        uncached,
+        cost: None,
+    };
     let class_name = Some(name(class));
     Arrival {
         class: class_name,

@@ -352,6 +352,7 @@ impl Both {
             Op::Push { named, priority, due, jump, uncached, pin, constrained } => {
                 self.clock += 1;
                 let rating = Rating {
+                    cost: None,
                     strict_priority: priority,
                     due: due.map(Time::from_millis),
                     priority_jump: f64::from(jump),
