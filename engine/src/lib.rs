@@ -36,7 +36,11 @@ pub use pool::{
     DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Hold, Idle, Pool, PoolBuilder, RankLoad, RefusedLeg,
     RoomFilter, SeenRank, Snapshot, Standing, Why, has_room,
 };
-pub use queue::policy::{ClassId, ClassSpec, Policy, Profile, QueueLimits, QueuePolicy};
+pub use queue::policy::{
+    ClassId, ClassSpec, MAX_CLASSES, Policy, Profile, QueueLimits, QueuePolicy,
+};
+#[cfg(feature = "yaml")]
+pub use queue::yaml::{MAX_POLICY_BYTES, PolicyDocument};
 pub use request::{Constraints, Overlap, Overrides, Prompt, Request, Target};
 pub use room::pair::{HoldOffer, PairAsk, PairRoom, PairWaker, PairedPool};
 pub use room::signal::{Epoch, RoomChanged};

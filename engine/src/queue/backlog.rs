@@ -75,9 +75,8 @@ pub(crate) struct Left<T> {
 pub(crate) enum Purpose {
     /// To be booked: answer [`Queue::admitted`] or [`Queue::blocked`].
     Admit,
-    /// Its class cannot pay for it yet, and would be granted credit while others go, which only a
-    /// class with an open gate may: look at its gate only, and answer [`Queue::open`] or
-    /// [`Queue::blocked`].
+    /// Its class cannot pay for it yet and others would go, which counts as its turn only if it
+    /// could go itself: look at its gate only, and answer [`Queue::open`] or [`Queue::blocked`].
     Ask,
 }
 
