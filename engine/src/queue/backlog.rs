@@ -406,10 +406,6 @@ impl<T> Queue<T> {
         self.slots.get(id).map(|entry| &entry.payload)
     }
 
-    pub(crate) fn get_mut(&mut self, id: EntryId) -> Option<&mut T> {
-        self.slots.get_mut(id).map(|entry| &mut entry.payload)
-    }
-
     /// The class an entry waits in; `None` if it has left.
     pub(crate) fn class_of(&self, id: EntryId) -> Option<ClassId> {
         self.slots.get(id).map(|entry| ClassId(entry.class))

@@ -595,19 +595,18 @@ fn a_reload_resolves_everybody_again_by_name_and_keeps_the_sequence() {
 }
 
 #[test]
-fn what_waits_can_be_looked_at_and_changed_by_its_id() {
+fn what_waits_can_be_looked_at_by_its_id() {
     let mut queue = Queue::new(profile(&[1, 1]));
     let a = queue.push(tagged(5, of(0, 1)), 1).unwrap();
     let b = queue.push(tagged(6, of(1, 1)), 1).unwrap();
-    *queue.get_mut(a).unwrap() = 7;
     let mut all: Vec<_> = queue.iter().map(|(id, class, &tag)| (tag, class.index(), id)).collect();
     all.sort_unstable_by_key(|entry| entry.0);
-    assert_eq!(all, [(6, 1, b), (7, 0, a)]);
+    assert_eq!(all, [(5, 0, a), (6, 1, b)]);
     assert_eq!(queue.class_of(b), Some(ClassId(1)));
     assert_eq!(queue.profile().class(ClassId(1)).name, name(1));
     queue.remove(b);
     assert_eq!((queue.get(b), queue.class_of(b)), (None, None));
-    assert_eq!(queue.get_mut(b), None);
+    assert_eq!(queue.get(b), None);
     // The place is used again, the id is not.
     queue.push(tagged(8, of(1, 1)), 1).unwrap();
     assert_eq!(queue.get(b), None);
@@ -664,8 +663,9 @@ fn a_hundred_thousand_that_wait_are_dropped_in_random_order_within_a_second() {
         assert_eq!(queue.len(), 1);
         took
     };
-    // Noise only ever adds.
-    let least = (0..5).map(|_| dropped_in()).find(|took| *took < Duration::from_secs(1));
+    // Noise only ever adds; a build without optimisation is another machine.
+    let bound = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
+    let least = (0..5).map(|_| dropped_in()).find(|took| *took < bound);
     assert!(least.is_some(), "{:?}", dropped_in());
 }
 
