@@ -2,10 +2,10 @@
 //! limits are in force. One pointer, swapped as one; all of its writers go through one lock.
 #![forbid(unsafe_code)]
 
-use crate::fleet::block::{Block, LANES, SlotId};
+use crate::fleet::block::{Block, LANES, SlotId, lanes};
 use crate::fleet::spec::WorkerSpec;
 use crate::fleet::tags::Tags;
-use crate::limits::rules::Rules;
+use crate::limits::rules::{RejectScope, Rules};
 use crate::load::row::Limit;
 use crate::names::{Rank, WorkerId};
 use crate::sync::Arc;
@@ -23,8 +23,8 @@ pub(crate) struct Worker {
     pub(crate) available: bool,
     /// Until when the host's overload mark stands; `None`: no mark.
     pub(crate) overloaded: Option<Time>,
-    /// Ranks that the monitor has latched, by position; empty: none.
-    pub(crate) latched: SmallVec<[u64; 1]>,
+    /// Until when the monitor's evidence latches each rank, by position; past: not latched.
+    pub(crate) latched: SmallVec<[Time; 2]>,
 }
 
 impl Worker {
@@ -47,8 +47,14 @@ impl Worker {
         self.slots.windows(2).any(|w| w[0].block() != w[1].block())
     }
 
-    pub(crate) fn is_latched(&self, position: usize) -> bool {
-        self.latched.get(position / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
+    /// Until when the monitor marks the rank at `position`: by itself, or (worker-wide) as long as
+    /// every declared rank is latched. [`Time::ZERO`]: not marked.
+    pub(crate) fn monitored_until(&self, position: usize, scope: RejectScope) -> Time {
+        let latch = |at: usize| self.latched.get(at).copied().unwrap_or(Time::ZERO);
+        match scope {
+            RejectScope::Rank => latch(position),
+            RejectScope::Worker => (0..self.slots.len()).map(latch).min().unwrap_or(Time::ZERO),
+        }
     }
 }
 
@@ -78,12 +84,12 @@ pub(crate) struct BlockView {
     pub(crate) declared: u64,
     /// Declared lanes whose worker is available.
     pub(crate) available: u64,
-    /// Lanes under a host overload mark, leases aside.
-    pub(crate) overloaded: u64,
+    /// Lanes under a soft mark, a host's or the monitor's, as if none ran out.
+    pub(crate) marks: u64,
+    /// Until when each of those lanes is marked.
+    pub(crate) marked_until: [Time; LANES],
     /// The first instant at which one of those marks runs out.
     pub(crate) next_lapse: Time,
-    /// Lanes that the monitor marks.
-    pub(crate) monitored: u64,
     /// Lanes whose worker has more than one rank.
     pub(crate) multi: u64,
     /// Lanes whose worker has ranks in other blocks as well.
@@ -108,9 +114,9 @@ impl BlockView {
             live,
             declared: 0,
             available: 0,
-            overloaded: 0,
+            marks: 0,
+            marked_until: [Time::ZERO; LANES],
             next_lapse: Time::NEVER,
-            monitored: 0,
             multi: 0,
             straddling: 0,
             siblings: [0; LANES],
@@ -126,18 +132,13 @@ impl BlockView {
     /// Lanes that are softly marked at `now`: by the host, or by the monitor.
     #[inline]
     pub(crate) fn marked(&self, now: Time) -> u64 {
-        let overloaded = if now < self.next_lapse {
-            self.overloaded
-        } else {
-            // A lease has run out: only marks that still stand count.
-            crate::fleet::block::lanes(self.overloaded)
-                .filter(|&lane| {
-                    let owner = self.owners[lane].as_ref();
-                    owner.and_then(|w| w.overloaded).is_some_and(|until| now < until)
-                })
-                .fold(0, |set, lane| set | 1 << lane)
-        };
-        overloaded | self.monitored
+        if now < self.next_lapse {
+            return self.marks;
+        }
+        // Some mark has run out: only those that still stand count.
+        lanes(self.marks)
+            .filter(|&lane| now < self.marked_until[lane])
+            .fold(0, |set, lane| set | 1 << lane)
     }
 
     /// Lanes whose worker carries the tag `number`.

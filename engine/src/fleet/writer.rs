@@ -2,24 +2,28 @@
 //! touches and hands out a new [`View`]; nothing that is published ever changes.
 //!
 //! Order, which `load::slot` relies on: a slot is scrubbed and reopened before a view names it; a
-//! view without a rank is published before its slot is killed; a killed slot comes back to
-//! [`Writer::reclaimed`] only when everybody who was pinned then has unpinned.
+//! view without a rank is published before its slot is killed; a killed slot comes back from
+//! [`Writer::retired`] only when everybody who was pinned then has unpinned.
 
 use crate::error::Error;
 use crate::fleet::block::{Block, LANES, SlotId};
+use crate::fleet::cell::{Quarantine, Replaced};
 use crate::fleet::spec::WorkerSpec;
 use crate::fleet::tags::Tag;
 use crate::fleet::view::{BlockView, View, Worker};
-use crate::limits::rules::{RejectScope, Rules, compile};
-use crate::load::prompts::PromptIndex;
+use crate::limits::rules::{Rules, compile};
+use crate::load::monitor::{Monitor, Signals};
+use crate::load::prompts::{At, PromptIndex};
 use crate::load::slot;
-use crate::names::WorkerId;
+use crate::names::{Rank, WorkerId};
+use crate::pins::pin;
+use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::sync::{Arc, Mutex};
 use crate::time::Time;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::time::Duration;
 
 /// What an edit did, for the pool to carry out and to tell.
 #[derive(Default)]
@@ -29,7 +33,7 @@ pub(crate) struct Edit {
     /// Room may have appeared: the epoch must move.
     pub(crate) room: bool,
     /// Ranks that are gone, with the slot and the life they had.
-    pub(crate) gone: Vec<(crate::names::Rank, SlotId, u64)>,
+    pub(crate) gone: Vec<(Rank, SlotId, u64)>,
 }
 
 /// The one place that the fleet is changed from; lives under the pool's writer lock.
@@ -39,19 +43,25 @@ pub(crate) struct Writer {
     index: Arc<PromptIndex>,
     /// Lanes of each block that no rank lives in and that may be used.
     vacant: Vec<u64>,
-    /// Slots whose quarantine has ended, waiting to be counted as vacant.
-    pub(crate) reclaimed: Arc<Mutex<Vec<SlotId>>>,
+    /// Slots of ranks that have gone.
+    pub(crate) retired: Quarantine<SlotId>,
+    /// Views that were replaced.
+    pub(crate) replaced: Quarantine<Replaced>,
     last_life: u64,
+    /// What workers say of themselves.
+    monitor: Monitor,
 }
 
 impl Writer {
-    pub(crate) fn new(rules: Arc<Rules>, index: Arc<PromptIndex>) -> Writer {
+    pub(crate) fn new(rules: Arc<Rules>, index: Arc<PromptIndex>, signal_ttl: Duration) -> Writer {
         Writer {
             view: View::new(rules),
             index,
             vacant: Vec::new(),
-            reclaimed: Arc::default(),
+            retired: Quarantine::default(),
+            replaced: Quarantine::default(),
             last_life: 0,
+            monitor: Monitor::new(signal_ttl),
         }
     }
 
@@ -109,48 +119,61 @@ impl Writer {
         })
     }
 
-    /// Sets which ranks of a worker the monitor has latched; `None`: no such worker.
-    pub(crate) fn set_latched(
-        &mut self,
-        id: WorkerId,
-        latched: SmallVec<[u64; 1]>,
-    ) -> Option<Edit> {
-        self.alter(id, |worker, edit| {
-            edit.changed = worker.latched != latched;
-            edit.room = worker
-                .latched
-                .iter()
-                .enumerate()
-                .any(|(i, old)| old & !latched.get(i).copied().unwrap_or(0) != 0);
-            worker.latched = latched;
-        })
+    /// Takes in what a worker says of one of its ranks; `None`: the rank is not declared.
+    pub(crate) fn observe(&mut self, rank: Rank, said: Signals, now: Time) -> Option<Edit> {
+        self.view.slot(rank)?;
+        self.monitor.hear(rank, said, now);
+        Some(self.judge_again(rank.worker, now))
     }
 
-    /// Takes off the overload marks whose lease has run out at `now`, and names their workers.
+    /// Judges what is known of a worker's own signals by the thresholds and capacity in force.
+    fn judge_again(&mut self, id: WorkerId, now: Time) -> Edit {
+        let (monitor, frac) = (&self.monitor, self.view.rules.reject.decode_frac);
+        let Some(worker) = self.view.workers.get(id) else { return Edit::default() };
+        let latched = monitor.latches(worker, frac);
+        self.alter(id, |worker, edit| {
+            edit.changed = worker.latched != latched;
+            let stands = |until: Option<&Time>| until.is_some_and(|&until| now < until);
+            let clears = |(i, old)| stands(Some(old)) && !stands(latched.get(i));
+            edit.room = worker.latched.iter().enumerate().any(clears);
+            worker.latched = latched;
+        })
+        .unwrap_or_default()
+    }
+
+    /// Takes off the marks that have run out at `now`: the host's, whose workers are named, and
+    /// the monitor's, whose evidence has fallen silent.
     pub(crate) fn lapse_marks(&mut self, now: Time, lapsed: &mut Vec<WorkerId>) -> Edit {
+        let mut edit = Edit::default();
         for block in self.view.blocks.iter().filter(|block| block.next_lapse <= now) {
             let over = |w: &&Arc<Worker>| w.overloaded.is_some_and(|until| until <= now);
             lapsed.extend(block.owners.iter().flatten().filter(over).map(|w| w.spec.id));
+            // Worker-wide marks of several-rank workers end with the first latch that ends.
+            edit.room = true;
         }
         lapsed.sort();
         lapsed.dedup();
-        let mut edit = Edit::default();
         for &id in lapsed.iter() {
             if let Some(one) = self.set_overloaded(id, None) {
                 edit.changed |= one.changed;
-                edit.room |= one.room;
+            }
+        }
+        for b in 0..self.view.blocks.len() {
+            if self.view.blocks[b].next_lapse <= now {
+                self.settle_lapse(b, now);
+                edit.changed = true;
             }
         }
         edit
     }
 
-    /// When the first overload mark runs out.
+    /// When the first soft mark runs out.
     pub(crate) fn next_lapse(&self) -> Option<Time> {
         self.view.blocks.iter().map(|b| b.next_lapse).min().filter(|&t| t != Time::NEVER)
     }
 
     /// Puts other thresholds in force: every rank's limits are compiled again and swapped as one.
-    pub(crate) fn set_rules(&mut self, rules: Rules) {
+    pub(crate) fn set_rules(&mut self, rules: Rules, now: Time) {
         self.view.rules = Arc::new(rules);
         for b in 0..self.view.blocks.len() {
             let rules = Arc::clone(&self.view.rules);
@@ -159,6 +182,10 @@ impl Writer {
             for lane in crate::fleet::block::lanes(block.declared) {
                 Self::compile_lane(block, lane, &rules);
             }
+        }
+        // What the workers said is judged again at once.
+        for id in self.monitor.workers() {
+            self.judge_again(id, now);
         }
     }
 
@@ -202,27 +229,19 @@ impl Writer {
         }
         self.retag(old.as_deref(), Some(spec));
         let slots = kept.into_iter().flatten().collect();
-        // Availability, marks and latches are the worker's own: a new spec does not touch them. A
-        // latch of a rank that has gone goes with it; the monitor judges the others again.
+        // Availability and marks are the worker's own: a new spec does not touch them. What it
+        // said of itself is judged by the new capacity and ranks.
         let (available, overloaded) =
             old.as_ref().map_or((true, None), |w| (w.available, w.overloaded));
-        let mut latched = SmallVec::new();
-        if let Some(old) = &old {
-            latched.resize((spec.data_parallel_size as usize).div_ceil(64), 0);
-            for (i, (rank, _)) in old.ranks().enumerate() {
-                if old.is_latched(i) && range.contains(&u64::from(rank.dp_rank)) {
-                    let at = (rank.dp_rank - spec.data_parallel_start_rank) as usize;
-                    latched[at / 64] |= 1 << (at % 64);
-                }
-            }
-        }
-        self.install(Worker {
+        let mut worker = Worker {
             spec: Arc::new(spec.clone()),
             slots,
             available,
             overloaded,
-            latched,
-        });
+            latched: SmallVec::new(),
+        };
+        worker.latched = self.monitor.latches(&worker, self.view.rules.reject.decode_frac);
+        self.install(worker);
     }
 
     fn take_out(&mut self, id: WorkerId, edit: &mut Edit) {
@@ -240,7 +259,6 @@ impl Writer {
         let worker = Arc::new(worker);
         let straddles = worker.straddles();
         let several = worker.slots.len() > 1;
-        let all_latched = (0..worker.slots.len()).all(|i| worker.is_latched(i));
         let rules = Arc::clone(&self.view.rules);
         let tags: SmallVec<[u32; 8]> =
             tags_of(&worker.spec).filter_map(|tag| self.view.tags.number(&tag)).collect();
@@ -253,14 +271,12 @@ impl Writer {
             let put = |set: &mut u64, on: bool| *set = if on { *set | bit } else { *set & !bit };
             put(&mut block.declared, true);
             put(&mut block.available, worker.available);
-            put(&mut block.overloaded, worker.overloaded.is_some());
             put(&mut block.multi, several);
             put(&mut block.straddling, straddles);
-            let marked = match rules.scope {
-                RejectScope::Worker => all_latched,
-                RejectScope::Rank => worker.is_latched(i),
-            };
-            put(&mut block.monitored, marked);
+            let host = worker.overloaded.unwrap_or(Time::ZERO);
+            let until = host.max(worker.monitored_until(i, rules.scope));
+            put(&mut block.marks, until > Time::ZERO);
+            block.marked_until[lane] = until;
             block.ranks[lane] = rank;
             block.owners[lane] = Some(Arc::clone(&worker));
             // Relaxed: this thread reopened the slot, or the view it edits already named the life.
@@ -280,7 +296,7 @@ impl Writer {
             }
         }
         for b in touched {
-            self.settle_lapse(b);
+            self.settle_lapse(b, Time::ZERO);
         }
         self.view.workers.insert(worker.spec.id, worker);
     }
@@ -294,14 +310,22 @@ impl Writer {
         }
     }
 
-    fn settle_lapse(&mut self, b: usize) {
+    /// Forgets marks that have run out at `now`, and finds when the next one will.
+    fn settle_lapse(&mut self, b: usize, now: Time) {
         let block = Arc::make_mut(&mut self.view.blocks[b]);
-        let until = block.owners.iter().flatten().filter_map(|w| w.overloaded);
-        block.next_lapse = until.min().unwrap_or(Time::NEVER);
+        let mut next = Time::NEVER;
+        for lane in crate::fleet::block::lanes(block.marks) {
+            if block.marked_until[lane] <= now {
+                block.marks &= !(1 << lane);
+            } else {
+                next = next.min(block.marked_until[lane]);
+            }
+        }
+        block.next_lapse = next;
     }
 
     /// Takes a rank out of the columns. Its slot stays in use until its quarantine has ended.
-    fn vacate(&mut self, rank: crate::names::Rank, slot: SlotId, edit: &mut Edit) {
+    fn vacate(&mut self, rank: Rank, slot: SlotId, edit: &mut Edit) {
         let block = Arc::make_mut(&mut self.view.blocks[slot.block()]);
         let (lane, bit) = (slot.lane(), slot.bit());
         edit.room = true;
@@ -309,8 +333,7 @@ impl Writer {
         for set in [
             &mut block.declared,
             &mut block.available,
-            &mut block.overloaded,
-            &mut block.monitored,
+            &mut block.marks,
             &mut block.multi,
             &mut block.straddling,
         ] {
@@ -318,7 +341,8 @@ impl Writer {
         }
         block.owners[lane] = None;
         untag(block, bit);
-        self.settle_lapse(slot.block());
+        self.settle_lapse(slot.block(), Time::ZERO);
+        self.monitor.forget(rank);
         self.view.ranks -= 1;
     }
 
@@ -341,7 +365,7 @@ impl Writer {
     /// else in one block if they fit in any, else wherever there is a place. (A worker that has
     /// outgrown its block straddles two; the pass looks at such workers as a whole.)
     fn find_slots(&mut self, count: usize, near: Option<usize>) -> Vec<SlotId> {
-        for slot in self.reclaimed.lock().drain(..) {
+        while let Some(slot) = self.retired.take() {
             self.vacant[slot.block()] |= slot.bit();
         }
         let fits = |vacant: &[u64], b: usize| vacant[b].count_ones() as usize >= count;
@@ -379,10 +403,12 @@ impl Writer {
     }
 
     fn open(&mut self, b: usize, count: usize, into: &mut Vec<SlotId>) {
+        let guard = pin();
         for lane in crate::fleet::block::lanes(self.vacant[b]).take(count) {
             let id = SlotId::new(b, lane);
             let live = &self.view.blocks[b].live;
-            self.index.scrub(&mut live.prompts[lane].lock(), id);
+            let at = At { index: &self.index, slot: id.index(), guard: &guard };
+            live.prompts[lane].lock().clear(at);
             live.requests[lane].store(0, Ordering::Relaxed);
             live.held[lane].store(0, Ordering::Relaxed);
             self.last_life += 1;

@@ -9,6 +9,7 @@ mod custom;
 mod fleet;
 mod idle;
 mod land;
+mod observe;
 mod report;
 
 pub use idle::Idle;
@@ -242,7 +243,7 @@ impl UnderThresholds for Inner {
         }
         let rules = Rules { reject, ..Rules::clone(old) };
         let room = raises(&old.reject, &reject);
-        writer.set_rules(rules);
+        writer.set_rules(rules, self.time());
         self.publish(&mut writer, crate::fleet::writer::Edit::default());
         room
     }
@@ -436,8 +437,8 @@ impl PoolBuilder {
         };
         let rules =
             Rules { reject: self.rejects.get(), scope: settings.scope, classes: Vec::new() };
-        let index = Arc::new(PromptIndex::default());
-        let writer = Writer::new(Arc::new(rules), Arc::clone(&index));
+        let index = Arc::new(PromptIndex::new(crate::pins::domain()));
+        let writer = Writer::new(Arc::new(rules), Arc::clone(&index), settings.signal_ttl);
         let stripe = || {
             let stripe = Stripe::default();
             stripe.random.store(settings.seed, Ordering::Relaxed);
