@@ -14,7 +14,7 @@ use crate::fleet::view::{BlockView, Limits, View};
 use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
 use crate::load::prompts::{PromptIndex, RunView};
-use crate::load::row::Row;
+use crate::load::row::{Load, Row};
 use crate::names::Rank;
 use crate::pass::backend::Kernel;
 use crate::pass::custom::Entry;
@@ -43,6 +43,10 @@ pub(crate) struct Ask<'a> {
     pub(crate) class: Option<usize>,
     /// Choose only among ranks with room for the class.
     pub(crate) class_room_only: bool,
+    /// Leave out the soft judgements: marks and reject thresholds.
+    pub(crate) hard_only: bool,
+    /// Load that is looked at as if it were not there: a hold of the request's own.
+    pub(crate) discount: Option<(SlotId, Load)>,
     /// Lanes that must not be chosen, per block; nobody else's affair.
     pub(crate) barred: Option<&'a [u64]>,
 }
@@ -106,7 +110,19 @@ pub(crate) struct Verdict {
     pub(crate) full: u32,
     /// Of them, without room for the class: past its limits or softly marked.
     pub(crate) class_full: u32,
+    /// Of them, those that may be chosen.
+    pub(crate) may: u32,
     pub(crate) proposal: Option<Proposal>,
+}
+
+impl Verdict {
+    /// Counts one block in.
+    pub(crate) fn count(&mut self, weighed: &Weighed) {
+        self.eligible += weighed.eligible.count_ones();
+        self.full += (weighed.full & weighed.eligible).count_ones();
+        self.class_full += (weighed.class_full & weighed.eligible).count_ones();
+        self.may += weighed.may.count_ones();
+    }
 }
 
 /// What the passes of one pool share.
@@ -321,9 +337,7 @@ impl<'a> Pass<'a> {
             if weighed.eligible == 0 {
                 continue;
             }
-            verdict.eligible += weighed.eligible.count_ones();
-            verdict.full += (weighed.full & weighed.eligible).count_ones();
-            verdict.class_full += (weighed.class_full & weighed.eligible).count_ones();
+            verdict.count(&weighed);
             if let Some(overlaps) = &self.overlaps {
                 for (lane, tiers) in overlaps.of(b) {
                     let blocks = tiers[0] + tiers[1] + tiers[2];
@@ -391,7 +405,7 @@ impl<'a> Pass<'a> {
             slot,
             rank: block.ranks[slot.lane()],
             life: block.lives[slot.lane()],
-            cost: self.terms.to_blocks(cost),
+            cost: self.terms.in_blocks(cost),
             overlap,
             cached_tokens: self.ask.cached_tokens(overlap),
             by_sibling: full,
@@ -432,7 +446,7 @@ impl<'a> Pass<'a> {
             } else {
                 0
             },
-            cost: self.terms.to_blocks(costs[lane]),
+            cost: self.terms.in_blocks(costs[lane]),
             cached_tokens,
             overlap,
             max_num_batched_tokens: spec.and_then(|s| s.max_num_batched_tokens),
@@ -471,9 +485,15 @@ impl<'a> Pass<'a> {
             return Weighed::default();
         }
         block.live.copy_rows(&mut self.rows);
-        let marked = block.marked(ask.now);
+        if let Some((slot, load)) = ask.discount
+            && slot.block() == b
+        {
+            let row = &mut self.rows[slot.lane()];
+            *row = Row::from_bits(*row).minus(load).bits();
+        }
+        let marked = if ask.hard_only { 0 } else { block.marked(ask.now) };
         let class = ask.class.map(|class| &block.classes[class].0);
-        let rejects = !view.rules.reject.is_none();
+        let rejects = !ask.hard_only && !view.rules.reject.is_none();
         let limits = if rejects { &block.reject.0 } else { &Limits::NONE.0 };
 
         let credit = self.fill_credit(b);

@@ -3,16 +3,23 @@
 //! This file owns what a pool is made of and how it is built; each group of calls has a file of its
 //! own: `fleet` (who is there), `choose` (select), `land` (rows up and down), `by_id`, `report`.
 
+mod admit;
 mod by_id;
 mod choose;
 mod custom;
+mod drain;
 mod fleet;
+mod hold;
 mod idle;
 mod land;
 mod observe;
+mod pair;
 mod report;
 
+pub use admit::{Admit, AdmitAs, Admitted, AdmittedAs, Standing, Why};
+pub use hold::{Hold, RefusedLeg};
 pub use idle::Idle;
+pub use pair::RoomFilter;
 pub use report::{Counters, RankLoad, Snapshot};
 
 use crate::booking::Landed;
@@ -27,9 +34,16 @@ use crate::load::ids::Ids;
 use crate::load::prompts::PromptIndex;
 use crate::pass::backend::{Backend, Kernel};
 use crate::pass::custom::{Filter, Observer, Picker, Scorer};
+use crate::pool::drain::Bench;
+use crate::pool::pair::{Pair, RoomCache};
+use crate::queue::baton::Baton;
+use crate::queue::policy::{Policy, Profile};
+use crate::queue::waiting::Waiting;
 use crate::room::signal::{Epoch, RoomChanged, RoomSignal};
-use crate::sync::{Arc, Mutex};
+use crate::room::turn::Party;
+use crate::sync::{Arc, Mutex, Weak};
 use crate::time::Time;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -58,6 +72,7 @@ pub(crate) struct Settings {
     pub(crate) router_id: u64,
     pub(crate) seed: u64,
     pub(crate) class_room_only: bool,
+    pub(crate) holds: bool,
 }
 
 /// The host's own say in a choice.
@@ -82,6 +97,11 @@ impl Custom {
 #[derive(Default)]
 pub(crate) struct Stripe {
     pub(crate) random: AtomicU64,
+    pub(crate) admitted: AtomicU64,
+    pub(crate) queued: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    pub(crate) cancelled: AtomicU64,
+    pub(crate) wakeups: AtomicU64,
     pub(crate) selected: AtomicU64,
     pub(crate) reselections: AtomicU64,
     pub(crate) passes: AtomicU64,
@@ -94,11 +114,21 @@ pub(crate) struct Inner {
     pub(crate) view: ViewCell,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) index: Arc<PromptIndex>,
-    /// The largest instant that the host has shown.
-    pub(crate) now: CachePadded<AtomicU64>,
+    /// Who drains; and the largest instant that the host has shown.
+    pub(crate) baton: CachePadded<Baton>,
+    /// Who waits.
+    pub(crate) bench: Waiting<Bench>,
     pub(crate) closed: AtomicBool,
     pub(crate) signal: Arc<RoomSignal>,
     pub(crate) ids: Ids<Landed>,
+    /// Holds at the pair of requests that were admitted by id.
+    pub(crate) holds: Ids<Hold>,
+    /// The paired pool.
+    pub(crate) pair: ArcSwapOption<Pair>,
+    /// What is known of this pool's room, for those that have it as their pair.
+    pub(crate) room_caches: ArcSwap<Vec<Arc<RoomCache>>>,
+    /// Itself.
+    pub(crate) me: Weak<Inner>,
     pub(crate) stripes: Box<[CachePadded<Stripe>]>,
     next_stripe: AtomicUsize,
     pub(crate) rejects: RejectThresholds,
@@ -197,6 +227,7 @@ impl Pool {
     pub fn close(&self) {
         // Release: pairs with the Acquire of `check_open`.
         if !self.inner().closed.swap(true, Ordering::AcqRel) {
+            self.inner().close_queue();
             self.inner().signal.release_and_tell();
         }
     }
@@ -210,19 +241,15 @@ impl Inner {
 
     /// The largest instant shown so far.
     pub(crate) fn time(&self) -> Time {
-        Time::from_nanos(self.now.load(Ordering::Relaxed))
+        Time::from_nanos(self.baton.now())
     }
 
     /// Shows the pool an instant; answers the largest one shown.
     #[inline]
     pub(crate) fn show(&self, now: Time) -> Time {
-        let known = self.now.load(Ordering::Relaxed);
-        if now.as_nanos() <= known {
-            return Time::from_nanos(known);
-        }
-        // Release: an instant is shown before whoever acts on it is told.
-        let known = self.now.fetch_max(now.as_nanos(), Ordering::AcqRel);
-        Time::from_nanos(known.max(now.as_nanos()))
+        let known = self.time();
+        // A read-modify-write only if it is news.
+        if now <= known { known } else { Time::from_nanos(self.baton.show(now.as_nanos())) }
     }
 
     /// Room may have appeared: moves the epoch and tells whoever waits. No lock may be held.
@@ -286,6 +313,7 @@ pub struct PoolBuilder {
     rejects: RejectThresholds,
     backend: Option<Backend>,
     custom: Custom,
+    policy: Arc<Profile>,
 }
 
 impl Default for PoolBuilder {
@@ -302,10 +330,12 @@ impl Default for PoolBuilder {
                 router_id: 0,
                 seed: 0,
                 class_room_only: false,
+                holds: true,
             },
             rejects: RejectThresholds::default(),
             backend: None,
             custom: Custom::default(),
+            policy: Arc::clone(Policy::default().profile(None)),
         }
     }
 }
@@ -390,6 +420,19 @@ impl PoolBuilder {
         self
     }
 
+    /// The policy classes that `admit` goes by (default: one class that never waits).
+    pub fn policy(mut self, profile: &Arc<Profile>) -> Self {
+        self.policy = Arc::clone(profile);
+        self
+    }
+
+    /// Whether `admit` sets room aside at the paired pool (default yes); if not, the gate is a check
+    /// only.
+    pub fn holds(mut self, holds: bool) -> Self {
+        self.settings.holds = holds;
+        self
+    }
+
     /// A filter over the ranks that are neither marked nor full.
     pub fn filter(mut self, filter: Arc<dyn Filter>) -> Self {
         self.custom.filter = Some(filter);
@@ -435,24 +478,39 @@ impl PoolBuilder {
             Some(backend) => Kernel::new(backend)?,
             None => Kernel::detect(),
         };
-        let rules =
-            Rules { reject: self.rejects.get(), scope: settings.scope, classes: Vec::new() };
+        let profile = self.policy;
+        let rules = Rules {
+            reject: self.rejects.get(),
+            scope: settings.scope,
+            classes: Vec::new(),
+            profile: Arc::clone(&profile),
+            paired: false,
+            asked: Vec::new(),
+        };
+        let rules = rules.under(&profile, false);
+        let signal = Arc::new(RoomSignal::new());
         let index = Arc::new(PromptIndex::new(crate::pins::domain()));
         let writer = Writer::new(Arc::new(rules), Arc::clone(&index), settings.signal_ttl);
+        let seed = settings.seed;
         let stripe = || {
             let stripe = Stripe::default();
-            stripe.random.store(settings.seed, Ordering::Relaxed);
+            stripe.random.store(seed, Ordering::Relaxed);
             CachePadded::new(stripe)
         };
-        let inner = Arc::new(Inner {
+        let inner = Arc::new_cyclic(|me| Inner {
             kernel,
             view: ViewCell::new(writer.view.clone()),
             writer: Mutex::new(writer),
             index,
-            now: CachePadded::new(AtomicU64::new(0)),
+            baton: CachePadded::new(Baton::new()),
+            bench: Waiting::new(Bench::new(profile), Arc::clone(&signal)),
             closed: AtomicBool::new(false),
-            signal: Arc::new(RoomSignal::new()),
+            signal,
             ids: Ids::new(settings.lease),
+            holds: Ids::new(settings.lease),
+            pair: ArcSwapOption::empty(),
+            room_caches: ArcSwap::default(),
+            me: Weak::clone(me),
             stripes: (0..STRIPES).map(|_| stripe()).collect(),
             next_stripe: AtomicUsize::new(1),
             rejects: self.rejects.clone(),
@@ -462,6 +520,8 @@ impl PoolBuilder {
         });
         let under: Arc<dyn UnderThresholds> = Arc::clone(&inner) as _;
         self.rejects.attach(Arc::downgrade(&under));
+        let party: Arc<dyn Party> = Arc::clone(&inner) as _;
+        inner.signal.add_party(Arc::downgrade(&party));
         Ok(Pool { handle: Arc::new(Handle { inner, stripe: 0 }) })
     }
 }
