@@ -4,10 +4,14 @@ use crate::oracle::Oracle;
 use crate::workload::{
     BLOCK_SIZE, DECODE_FRAC, MAX_NUM_BATCHED_TOKENS, PREFILL_FRAC, PROMPT_TOKENS, Workload,
 };
+use std::sync::Arc;
 use vacancy::{
-    Backend, Booking, Error, Pool, PoolBuilder, Prompt, Rank, RankLoad, RejectThresholds, Request,
-    RequestId, Thresholds, WorkerSpec,
+    Backend, Booking, Error, Pool, PoolBuilder, Profile, Prompt, Rank, RankLoad, RejectThresholds,
+    Request, RequestId, Thresholds, WorkerSpec,
 };
+
+/// How many choices are compared with the oracle's before a bench begins.
+const CHECKED: usize = 64;
 
 /// Which limits are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +20,9 @@ pub enum Mode {
     Off,
     /// The reject thresholds.
     Reject,
+    /// A policy class with the same thresholds, through which requests are admitted: its gate is
+    /// open, because nine ranks in ten have room.
+    Gate,
 }
 
 impl Mode {
@@ -24,6 +31,7 @@ impl Mode {
         match self {
             Mode::Off => "off",
             Mode::Reject => "reject",
+            Mode::Gate => "gate",
         }
     }
 }
@@ -66,7 +74,10 @@ impl Bench {
     /// Books one request and checks where it landed.
     #[inline]
     pub fn book(&self, pool: &Pool, at: usize) -> Booking {
-        let booking = pool.book(self.request(at)).expect("most ranks have room");
+        let booking = match self.mode {
+            Mode::Gate => admit(pool, self.request(at).clone()),
+            Mode::Off | Mode::Reject => pool.book(self.request(at)).expect("most ranks have room"),
+        };
         self.check_rank(booking.choice().rank);
         booking
     }
@@ -98,7 +109,7 @@ impl Bench {
         }
         let judged = self.mode == Mode::Reject;
         let full = if judged { self.workload.full_ranks() as u32 } else { 0 };
-        for at in 0..200 {
+        for at in 0..CHECKED {
             let choice = self.pool.select(self.request(at)).expect("most ranks have room");
             let chain = &self.workload.chains[self.workload.draws[at] as usize];
             let rank = choice.rank.worker.0 as usize;
@@ -111,7 +122,14 @@ impl Bench {
     }
 }
 
-/// The reject thresholds that a tenth of the fleet is past.
+/// Admits a request whose class has room.
+#[inline]
+pub fn admit(pool: &Pool, request: Request) -> Booking {
+    let admitted = pool.admit(request).try_take().expect("nothing waits, the gate is open");
+    admitted.expect("most ranks have room").booking
+}
+
+/// The thresholds that a tenth of the fleet is past.
 pub fn thresholds() -> Thresholds {
     Thresholds::NONE.prefill_frac(PREFILL_FRAC).decode_frac(DECODE_FRAC)
 }
@@ -134,6 +152,10 @@ pub fn pool(workload: &Workload, mode: Mode, backend: Option<Backend>) -> Pool {
     let rejects = RejectThresholds::new(set).expect("valid thresholds");
     let mut builder: PoolBuilder =
         Pool::builder().block_size(BLOCK_SIZE).lease(None).seed(1).reject_thresholds(rejects);
+    if mode == Mode::Gate {
+        let profile = Profile::single(thresholds()).expect("valid thresholds");
+        builder = builder.policy(&Arc::new(profile));
+    }
     if let Some(backend) = backend {
         builder = builder.backend(backend);
     }
@@ -170,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_engine_chooses_as_the_oracle_does_and_returns_every_row() {
-        for mode in [Mode::Off, Mode::Reject] {
+        for mode in [Mode::Off, Mode::Reject, Mode::Gate] {
             let bench = Bench::new(200, mode);
             let live: Vec<Booking> = (0..500).map(|at| bench.book(&bench.pool, at)).collect();
             drop(live);

@@ -3,6 +3,28 @@
 
 use crate::workload::{BLOCK_SIZE, DECODE_FRAC, PROMPT_BLOCKS, PROMPT_TOKENS, Workload};
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Hashes of prompt blocks are random bits already.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only whole words are hashed");
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+}
+
+/// A set of prompt blocks.
+pub type Blocks = HashSet<u64, BuildHasherDefault<AsItIs>>;
 
 /// What every rank of a workload carries.
 #[derive(Clone, Debug)]
@@ -10,7 +32,7 @@ pub struct Oracle {
     /// Per rank: active prefill tokens.
     pub tokens: Vec<u32>,
     /// Per rank: the distinct KV blocks it holds.
-    pub held: Vec<HashSet<u64>>,
+    pub held: Vec<Blocks>,
     full: Vec<bool>,
 }
 
@@ -21,7 +43,7 @@ impl Oracle {
     /// If the ranks past the thresholds are not those that the workload says.
     pub fn new(workload: &Workload) -> Oracle {
         let mut tokens = vec![0; workload.ranks];
-        let mut held = vec![HashSet::new(); workload.ranks];
+        let mut held = vec![Blocks::default(); workload.ranks];
         for live in &workload.live {
             if !live.prefill_completed {
                 tokens[live.rank] += PROMPT_TOKENS;
