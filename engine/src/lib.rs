@@ -7,6 +7,8 @@ mod fleet;
 mod grace;
 mod limits;
 mod load;
+#[cfg(feature = "metrics")]
+pub mod metering;
 mod names;
 mod pass;
 mod pins;
@@ -16,6 +18,8 @@ mod request;
 mod room;
 mod sync;
 mod time;
+#[cfg(feature = "tokio")]
+pub mod timers;
 
 pub use booking::{Booking, Expired, Live, Lost, Placed};
 pub use choice::{Choice, Forgone, Weights};
@@ -33,8 +37,8 @@ pub use pass::custom::{
 };
 pub use pool::{
     Admit, AdmitAs, Admitted, AdmittedAs, Applied, ClassLoad, Classification, Classifier, Counters,
-    DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Hold, Idle, Pool, PoolBuilder, RankLoad, RefusedLeg,
-    RoomFilter, SeenRank, Snapshot, Standing, Why, has_room,
+    DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Hold, Idle, OverlapRefresh, Pool, PoolBuilder, RankLoad,
+    RefusedLeg, RoomFilter, SeenRank, Snapshot, Standing, Why, has_room,
 };
 pub use queue::policy::{
     ClassId, ClassSpec, MAX_CLASSES, Policy, Profile, QueueLimits, QueuePolicy,

@@ -227,8 +227,10 @@ impl Inner {
             For::Admit => Purpose::Book,
             For::Ask => Purpose::Select,
         };
-        let checked = turn.pending.checked_at(self.time());
-        match caller.attempt(&turn.pending.request, checked, purpose, Some(gate)) {
+        let now = self.time();
+        let checked = turn.pending.checked_at(now);
+        let request = self.refreshed(&turn.pending, now);
+        match caller.attempt(&request, checked, purpose, Some(gate)) {
             Ok(Tried::In { .. }) if purpose == Purpose::Select => {
                 self.bench.with(|bench| bench.queue.open(candidate));
                 false
