@@ -4,9 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Files among the shared scenarios that need what this version has not; each must say so.
-const NOT_YET: [&str; 3] = ["drr_equal", "holds", "two_hops"];
-
 fn vacancy(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vacancy"))
         .arg("scenario")
@@ -68,15 +65,73 @@ fn the_shared_scenarios_hold() {
         return;
     }
     for path in yaml_in(&directory) {
-        let name = path.file_stem().and_then(|s| s.to_str()).expect("a plain name");
         let (code, out, err) = run(&[path.to_str().expect("a plain path")]);
-        if NOT_YET.contains(&name) {
-            assert_eq!(code, 2, "{name} runs now: take it off the list");
-            assert!(err.contains("is not available in this version"), "{err}");
-            println!("SKIPPED: {}", err.trim_end());
-        } else {
-            assert_eq!(code, 0, "{out}{err}");
-        }
+        assert_eq!(code, 0, "{out}{err}");
+    }
+}
+
+/// What moves the epoch. An epoch can only be compared, which an expectation cannot do: so this
+/// looks at the lines of `stats` between the steps.
+#[test]
+fn the_epoch_moves_whenever_room_may_have_appeared_and_not_when_load_is_added() {
+    let worker = |more: &str| {
+        format!("upsert: {{pool: p, worker: 1, max_num_batched_tokens: 1000, {more}}}")
+    };
+    let steps: [(&str, bool); 34] = [
+        (&worker("total_kv_blocks: 100, ranks: 2"), true),
+        ("book: {pool: p, as: a, isl: 64, hashes: [1, 2], pin: {worker: 1, rank: 0}}", false),
+        ("output: {as: a, blocks: 1}", false),
+        ("select: {pool: p, isl: 64}", false),
+        ("prefill_completed: {as: a}", true),
+        ("move: {as: a, worker: 1, rank: 1}", true),
+        ("free: {as: a}", true),
+        (&worker("total_kv_blocks: 200, ranks: 2"), true),
+        (&worker("ranks: 2"), true),
+        (&worker("ranks: 2, taints: [x]"), true),
+        (&worker("ranks: 2, taints: [x], domains: {zone: a}"), true),
+        (&worker("ranks: 2, taints: [x], domains: {zone: a}, loras: [l]"), true),
+        (&worker("ranks: 1, taints: [x], domains: {zone: a}, loras: [l]"), true),
+        ("available: {pool: p, worker: 1, is: false}", false),
+        ("available: {pool: p, worker: 1, is: true}", true),
+        ("overloaded: {pool: p, worker: 1, is: true, lease_ms: 10}", false),
+        ("advance: {ms: 10}", true),
+        ("overloaded: {pool: p, worker: 1, is: true}", false),
+        ("overloaded: {pool: p, worker: 1, is: false}", true),
+        ("thresholds: {pool: p, prefill_tokens: 100, decode_frac: 0.5}", false),
+        ("thresholds: {pool: p, prefill_tokens: 200}", true),
+        ("thresholds: {pool: p, clear: true}", true),
+        (&worker("total_kv_blocks: 100"), true),
+        ("thresholds: {pool: p, decode_frac: 0.5}", false),
+        ("observe: {pool: p, worker: 1, kv_used_blocks: 90}", false),
+        ("observe: {pool: p, worker: 1, kv_used_blocks: 10}", true),
+        ("observe: {pool: p, worker: 1, kv_used_blocks: 90}", false),
+        ("advance: {ms: 5001}", true),
+        ("book: {pool: p, as: b, isl: 64}", false),
+        ("advance: {ms: 59999}", false),
+        ("advance: {ms: 1}", true),
+        (
+            "policy: {pool: p, policy: {default_policy_family: f, uncached_isl_buckets: \
+             [{min_tokens: 0, bucket: all}], policy_classes: [{name: c, policy_family: f, \
+             cache_bucket: all, quantum: 1}]}}",
+            true,
+        ),
+        ("advance: {ms: 1000}", false),
+        ("remove: {pool: p, worker: 1}", true),
+    ];
+    let text: String =
+        steps.iter().map(|(step, _)| format!("  - {step}\n  - stats: {{pool: p}}\n")).collect();
+    let f = file("epoch", &format!("pools: {{p: {{lease_s: 60}}}}\nsteps:\n{text}"));
+    let (code, out, err) = run(&["--json", &f]);
+    assert_eq!(code, 0, "{err}");
+    let epochs: Vec<u64> = out
+        .lines()
+        .filter_map(|line| line.split("\"epoch\": ").nth(1)?.split(',').next()?.parse().ok())
+        .collect();
+    assert_eq!(epochs.len(), steps.len(), "{out}");
+    let mut last = 0;
+    for (epoch, (step, moves)) in epochs.into_iter().zip(steps) {
+        assert_eq!(epoch != last, moves, "{step}: {last} to {epoch}");
+        last = epoch;
     }
 }
 
@@ -207,12 +262,6 @@ fn a_wrong_file_exits_2_with_its_place_and_what_to_do() {
             "returns no `worker`",
         ),
         ("unknown_expectation", "  - stats: {pool: p}\n    expect: {rank_s: 1}\n", 4, "`rank_s`"),
-        (
-            "later",
-            "  - admit: {pool: p, as: a, isl: 1}\n",
-            3,
-            "step `admit` is not available in this version",
-        ),
         ("broken", "  - stats: {pool: p\n", 0, ""),
         ("second_document", "  - stats: {pool: p}\n---\nsteps: []\n", 4, "one YAML document"),
     ] {

@@ -48,7 +48,6 @@ pub struct PoolKeys {
     pub pair: Option<String>,
     /// Whether decode room is set aside at prefill admission (true). Without a pair it says
     /// nothing.
-    #[expect(dead_code, reason = "pairs are refused, see `request::available`")]
     pub holds: Option<Flag>,
     /// The policy file.
     pub policy: Option<Document>,
@@ -220,7 +219,6 @@ pub struct Reconcile {
 /// `policy`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the step is refused, see `request::available`")]
 pub struct Reload {
     /// The pool.
     pub pool: String,
@@ -396,7 +394,6 @@ pub struct MoveKeys {
 /// `observe`: what a rank says of itself.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the step is refused, see `request::available`")]
 pub struct ObserveKeys {
     /// The pool.
     pub pool: String,

@@ -2,11 +2,12 @@
 //! clock, held against what they expect.
 //!
 //! `file` is the format, `expect` and `outcome` what a step should and did come to, `run` drives
-//! the pools. A step's number is its place in `steps`, from 0.
+//! the pools, `names` remembers the requests. A step's number is its place in `steps`, from 0.
 #![forbid(unsafe_code)]
 
 mod expect;
 mod file;
+mod names;
 mod outcome;
 mod report;
 mod request;

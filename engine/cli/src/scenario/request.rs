@@ -17,7 +17,7 @@ pub fn id_of(name: &str) -> RequestId {
     RequestId(name.bytes().fold(BASIS, |h, b| (h ^ u128::from(b)).wrapping_mul(PRIME)))
 }
 
-/// A pool as `keys` declare it, but for its pair.
+/// A pool as `keys` declare it, but for its policy and its pair.
 pub fn builder(keys: &PoolKeys, seed: u64) -> PoolBuilder {
     // A lease would end what a scenario holds on to; it says so if it wants one.
     let mut b = Pool::builder().seed(seed).lease(keys.lease_s.map(|s| s.duration()));
@@ -44,6 +44,9 @@ pub fn builder(keys: &PoolKeys, seed: u64) -> PoolBuilder {
     }
     if let Some(Int(router)) = keys.router_id {
         b = b.router_id(router);
+    }
+    if let Some(Flag(holds)) = keys.holds {
+        b = b.holds(holds);
     }
     b
 }
@@ -211,25 +214,26 @@ pub fn put_thresholds(pool: &Pool, keys: &ThresholdKeys) -> Result<(), Error> {
     })
 }
 
-/// What the format has and this version has not, with what to do about it: pool keys, then steps.
-/// Emptied as they land.
-const NOT_YET: [(&str, &str); 7] = [
-    ("pool key", "policy"),
-    ("pool key", "pair"),
-    ("step", "policy"),
-    ("step", "admit"),
-    ("step", "decode"),
-    ("step", "observe"),
-    ("step", "peer"),
-];
+/// The decode leg of a request that was admitted at the prefill hop: the same prompt and adapter,
+/// the constraints it brought for this hop, and nothing of what it said about the other one.
+pub fn leg(first: &Request, now: Time) -> Request {
+    let mut leg = Request::new(first.isl).at(now).upstream();
+    leg.prompt = first.prompt.clone();
+    leg.constraints = first.decode.clone();
+    leg.lora = first.lora.clone();
+    leg
+}
 
-/// Refuses a pool key (`kind` "pool key") or a step (`kind` "step") that this version has not.
+/// Steps that the format has and this version has not. Emptied as they land.
+const NOT_YET: [&str; 1] = ["peer"];
+
+/// Refuses a step that this version has not.
 ///
 /// # Errors
 /// A sentence for the report.
-pub fn available(kind: &str, key: &str) -> Result<(), String> {
-    if NOT_YET.contains(&(kind, key)) {
-        return Err(format!("{kind} `{key}` is not available in this version: leave it out"));
+pub fn available(step: &str) -> Result<(), String> {
+    if NOT_YET.contains(&step) {
+        return Err(format!("step `{step}` is not available in this version: leave it out"));
     }
     Ok(())
 }
@@ -237,4 +241,24 @@ pub fn available(kind: &str, key: &str) -> Result<(), String> {
 /// A pool that could not be built.
 pub fn unbuilt(name: &str, error: &Error) -> String {
     format!("pool `{name}` cannot be built: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_the_fnv_1a_hash_of_its_name() {
+        // The test vectors that FNV publishes for 128 bits.
+        assert_eq!(id_of("").0, 0x6c62272e07bb014262b821756295c58d);
+        assert_eq!(id_of("a").0, 0xd228cb696f1a8caf78912b704e4a8964);
+        assert_eq!(id_of("foobar").0, 0x343e1662793c64bf6f0d3597ba446f18);
+    }
+
+    #[test]
+    fn what_this_version_has_not_is_refused_by_name() {
+        let message = available("peer").expect_err("not there yet");
+        assert!(message.contains("`peer` is not available in this version"));
+        assert!(available("book").is_ok());
+    }
 }

@@ -1,18 +1,17 @@
 //! Runs the steps of one scenario on its pools.
-//!
-//! What a pool holds is the pool's to know: a name's record here only remembers where the name was
-//! placed and how far it came, so that the steps that name nothing but the name find its pools, and
-//! so that what a step did to others can be told.
 #![forbid(unsafe_code)]
 
-use super::file::{Ask, FreeKeys, LegKey, MoveKeys, Op, Scenario, Step, WorkerKeys};
+use super::file::{Ask, DecodeKeys, FreeKeys, LegKey, MoveKeys, ObserveKeys, Op, Scenario, Step};
+use super::file::{Reload, WorkerKeys};
+use super::names::{Leg, Names, Record};
 use super::outcome::{Answer, ClassStats, Load, Outcome, State, Stats, StepOutcome};
 use super::request;
-use super::yaml::Wrong;
+use super::yaml::{Document, Wrong};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use vacancy::{
-    Choice, Constraints, Epoch, Error, Lost, Name, Pool, Rank, RequestId, Time, WorkerId,
-    WorkerSpec,
+    Constraints, Error, Lost, Name, Policy, Pool, Profile, Rank, Request, RequestId, Signals, Time,
+    WorkerId, WorkerSpec,
 };
 
 /// Rounds in which a pool may claim that something is due at an instant that it was just shown.
@@ -21,9 +20,6 @@ const MAX_ROUNDS_PER_INSTANT: u32 = 1_000;
 /// One pool of the scenario.
 struct Station {
     pool: Pool,
-    /// The epoch `stats` saw last, and the number it stands for: epochs are opaque, so a new one
-    /// has a new number and nothing more can be read from it.
-    epoch: (Epoch, u64),
     /// What the steps declared, for default ranks and for whom a spread is over.
     workers: BTreeMap<u64, Declared>,
 }
@@ -31,48 +27,6 @@ struct Station {
 struct Declared {
     spec: WorkerSpec,
     available: bool,
-}
-
-/// One booking of a name.
-struct Leg {
-    /// Index of its pool.
-    station: usize,
-    rank: Rank,
-    /// Why that rank; gone once the leg was moved to another.
-    choice: Option<Choice>,
-    live: bool,
-}
-
-/// How far one name has come.
-struct Record {
-    state: State,
-    /// Why, if it was refused.
-    error: Option<Error>,
-    /// The pool it asked first.
-    station: usize,
-    /// In the order in which they were placed: prefill, then decode.
-    legs: Vec<Leg>,
-}
-
-impl Record {
-    fn first(&self) -> usize {
-        self.legs.first().map_or(self.station, |leg| leg.station)
-    }
-
-    fn last(&self) -> usize {
-        self.legs.last().map_or(self.station, |leg| leg.station)
-    }
-
-    fn is_live(&self) -> bool {
-        matches!(self.state, State::Waiting | State::Admitted)
-    }
-
-    /// A leg ended; the name ends with its last one.
-    fn settle(&mut self) {
-        if self.state == State::Admitted && !self.legs.iter().any(|leg| leg.live) {
-            self.state = State::Freed;
-        }
-    }
 }
 
 /// The pools of a scenario, its clock, and all names so far.
@@ -83,8 +37,7 @@ pub struct Runner {
     /// Pools in the order in which timers run: a pair before those that wait on it.
     timer_order: Vec<usize>,
     now: Time,
-    names: HashMap<String, Record>,
-    by_id: HashMap<RequestId, String>,
+    names: Names,
     /// What the running step made happen to others, so far.
     events: Vec<Outcome>,
 }
@@ -95,34 +48,32 @@ impl Runner {
     /// # Errors
     /// [`Wrong`]: a pool that the engine refuses, or what this version has not.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<Runner, Wrong> {
-        let mut stations = Vec::new();
+        for step in &scenario.steps {
+            request::available(step.op.key()).map_err(|m| Wrong::at(step.at, m))?;
+        }
+        let mut stations: Vec<Station> = Vec::new();
         let mut index = HashMap::new();
         for (name, keys) in &scenario.pools {
-            let wrong = |message| Wrong::at(keys.referenced.into(), message);
-            for (key, given) in
-                [("policy", keys.value.policy.is_some()), ("pair", keys.value.pair.is_some())]
-            {
-                if given {
-                    request::available("pool key", key).map_err(wrong)?;
-                }
+            let wrong = |e: Error| Wrong::at(keys.referenced.into(), request::unbuilt(name, &e));
+            let mut builder = request::builder(&keys.value, seed);
+            if let Some(document) = &keys.value.policy {
+                builder = builder.policy(&profile(document).map_err(wrong)?);
             }
-            let pool = request::builder(&keys.value, seed)
-                .build()
-                .map_err(|e| wrong(request::unbuilt(name, &e)))?;
+            let pool = builder.build().map_err(wrong)?;
             index.insert(name.clone(), stations.len());
-            let epoch = (pool.epoch(), 0);
-            stations.push(Station { pool, epoch, workers: BTreeMap::new() });
+            stations.push(Station { pool, workers: BTreeMap::new() });
         }
-        for step in &scenario.steps {
-            request::available("step", step.op.key()).map_err(|m| Wrong::at(step.at, m))?;
+        for (station, (_, keys)) in stations.iter().zip(&scenario.pools) {
+            if let Some(pair) = &keys.value.pair {
+                station.pool.pair_with(&stations[index[pair]].pool);
+            }
         }
         Ok(Runner {
             timer_order: scenario.pairs_first(),
             stations,
             index,
             now: Time::ZERO,
-            names: HashMap::new(),
-            by_id: HashMap::new(),
+            names: Names::default(),
             events: Vec::new(),
         })
     }
@@ -133,8 +84,47 @@ impl Runner {
         let mut out = StepOutcome { step: number, op: step.op.key(), ..StepOutcome::default() };
         let mut got = Vec::new();
         out.one = self.operate(step, &mut out, &mut got);
+        self.collect();
         out.events = std::mem::take(&mut self.events);
+        self.own_events(&mut out);
         (out, got)
+    }
+
+    /// Notes whose waiting ended.
+    fn collect(&mut self) {
+        for name in self.names.settle() {
+            self.event(name);
+        }
+    }
+
+    fn event(&mut self, name: String) {
+        let record = self.names.get(&name).expect("an event is about somebody");
+        let mut told = Outcome::default();
+        record.tell(&mut told);
+        self.events.push(Outcome {
+            name: Some(name),
+            state: told.state,
+            error: told.error,
+            worker: told.worker,
+            rank: told.rank,
+            ..Outcome::default()
+        });
+    }
+
+    /// What happened to the step's own requests is its outcome, not an event.
+    fn own_events(&self, out: &mut StepOutcome) {
+        let own = match &mut out.each {
+            Some(each) => each.as_mut_slice(),
+            None => std::slice::from_mut(&mut out.one),
+        };
+        for one in own.iter_mut().filter(|one| one.state == Some(State::Waiting)) {
+            let waited = |event: &Outcome| event.name == one.name;
+            if let Some(at) = out.events.iter().position(waited) {
+                out.events.remove(at);
+                let name = one.name.as_deref().expect("who waits has a name");
+                self.names.get(name).expect("who waits has a record").tell(one);
+            }
+        }
     }
 
     fn operate(
@@ -171,9 +161,11 @@ impl Runner {
             Op::Thresholds(keys) => {
                 done(request::put_thresholds(&self.stations[station].pool, keys), |()| {})
             }
-            Op::Select(ask) | Op::Book(ask) => {
-                self.ask(station, ask, matches!(step.op, Op::Book(_)), out, got)
-            }
+            Op::Policy(keys) => done(self.reload(station, keys), |()| {}),
+            Op::Select(ask) => self.ask(station, ask, How::Select, out, got),
+            Op::Book(ask) => self.ask(station, ask, How::Book, out, got),
+            Op::Admit(ask) => self.ask(station, ask, How::Admit, out, got),
+            Op::Decode(keys) => self.decode(station, keys),
             Op::PrefillCompleted(keys) => {
                 let at = self.names.get(&keys.name).map_or(0, Record::first);
                 let id = request::id_of(&keys.name);
@@ -188,7 +180,12 @@ impl Runner {
             }
             Op::Move(keys) => self.move_to(keys),
             Op::Free(keys) => self.free(keys),
-            Op::Cancel(keys) => self.free(&FreeKeys { name: keys.name.clone(), leg: None }),
+            Op::Cancel(keys) => {
+                if let Some(record) = self.names.get_mut(&keys.name) {
+                    record.withdraw();
+                }
+                self.free(&FreeKeys { name: keys.name.clone(), leg: None })
+            }
             Op::State(keys) => self.state(&keys.name),
             Op::Load(keys) => {
                 let rank = self.rank(station, keys.worker.0, keys.rank.map(|r| r.0));
@@ -215,9 +212,11 @@ impl Runner {
                 self.stations[station].pool.close();
                 Outcome::fine()
             }
-            Op::Policy(_) | Op::Admit(_) | Op::Decode(_) | Op::Observe(_) | Op::Peer(_) => {
-                unreachable!("refused when the runner was made")
+            Op::Observe(keys) => {
+                self.observe(station, keys);
+                Outcome::fine()
             }
+            Op::Peer(_) => unreachable!("refused when the runner was made"),
         }
     }
 
@@ -251,25 +250,31 @@ impl Runner {
     /// The names of bookings that lost their rank; `None` if there are none.
     fn name_lost(&self, lost: &[Lost]) -> Option<Vec<String>> {
         let ids = lost.iter().flat_map(|l| &l.ids);
-        let names: Vec<_> = ids.filter_map(|(id, _)| self.by_id.get(id).cloned()).collect();
+        let names: Vec<_> =
+            ids.filter_map(|(id, _)| self.names.of(*id).map(str::to_owned)).collect();
         (!names.is_empty()).then_some(names)
     }
 
-    /// `select` and `book`, once or `times`.
+    fn reload(&mut self, station: usize, keys: &Reload) -> Result<(), Error> {
+        self.stations[station].pool.set_policy(&profile(&keys.policy)?);
+        Ok(())
+    }
+
+    /// `select`, `book` and `admit`, once or `times`.
     fn ask(
         &mut self,
         station: usize,
         ask: &Ask,
-        book: bool,
+        how: How,
         out: &mut StepOutcome,
         got: &mut Vec<(u64, u64)>,
     ) -> Outcome {
         let Some(times) = ask.times else {
-            return self.ask_once(station, ask, ask.name.as_deref(), book);
+            return self.ask_once(station, ask, ask.name.as_deref(), how);
         };
         let name = ask.name.as_deref().expect("checked when the file was read");
         let each: Vec<_> = (1..=times.0)
-            .map(|n| self.ask_once(station, ask, Some(&format!("{name}-{n}")), book))
+            .map(|n| self.ask_once(station, ask, Some(&format!("{name}-{n}")), how))
             .collect();
         *got = self.stations[station]
             .eligible(ask)
@@ -280,71 +285,128 @@ impl Runner {
         Outcome { name: Some(name.to_owned()), ..Outcome::fine() }
     }
 
-    fn ask_once(&mut self, station: usize, ask: &Ask, name: Option<&str>, book: bool) -> Outcome {
+    fn ask_once(&mut self, station: usize, ask: &Ask, name: Option<&str>, how: How) -> Outcome {
         let at = &self.stations[station];
-        let answer =
-            request::request(ask, self.now, |worker| at.first_rank(worker)).and_then(|request| {
-                match name.filter(|_| book) {
-                    Some(name) => {
-                        at.pool.book_as(request::id_of(name), &request).map(|placed| placed.choice)
-                    }
-                    None => at.pool.select(&request),
+        let request = request::request(ask, self.now, |worker| at.first_rank(worker));
+        match (how, name) {
+            (How::Select, _) | (_, None) => {
+                let mut outcome = Outcome { name: name.map(str::to_owned), ..Outcome::fine() };
+                match request.and_then(|request| at.pool.select(&request)) {
+                    Ok(choice) => outcome.chose(&choice),
+                    Err(error) => outcome.error = Answer::Refused(error),
                 }
-            });
-        let mut outcome = Outcome { name: name.map(str::to_owned), ..Outcome::fine() };
-        match &answer {
-            Ok(choice) => outcome.chose(choice),
-            Err(error) => outcome.error = Answer::Refused(error.clone()),
+                outcome
+            }
+            (How::Book, Some(name)) => {
+                let placed = request.and_then(|request| {
+                    let placed = at.pool.book_as(request::id_of(name), &request)?;
+                    Ok((Leg::new(station, placed.choice), request))
+                });
+                self.booked(station, name, placed)
+            }
+            (How::Admit, Some(name)) => {
+                let admitted = request.and_then(|request| {
+                    let future = at.pool.admit_as(request::id_of(name), request.clone());
+                    self.names.admit(name, station, request, future)
+                });
+                match admitted {
+                    Ok(()) => self.of_name(name, Ok(())),
+                    Err(error) => self.turned_away(station, name, error),
+                }
+            }
         }
-        if let Some(name) = name.filter(|_| book) {
-            outcome.state = Some(self.booked(station, name, answer));
-        }
-        outcome
     }
 
-    /// Notes what became of a try to book under a name.
-    fn booked(&mut self, station: usize, name: &str, answer: Result<Choice, Error>) -> State {
-        let live = self.names.get_mut(name).filter(|record| record.is_live());
-        match answer {
-            Ok(choice) => {
-                let leg = Leg { station, rank: choice.rank, choice: Some(choice), live: true };
-                match live {
+    /// What became of a try to book under a name.
+    fn booked(
+        &mut self,
+        station: usize,
+        name: &str,
+        placed: Result<(Leg, Request), Error>,
+    ) -> Outcome {
+        match placed {
+            Ok((leg, request)) => {
+                match self.names.get_mut(name).filter(|record| record.is_live()) {
                     // The same request in another pool: its next leg.
                     Some(record) => record.legs.push(leg),
-                    None => self.remember(name, State::Admitted, None, station, vec![leg]),
+                    None => {
+                        let mut record = Record::new(State::Admitted, station, Some(request));
+                        record.legs.push(leg);
+                        self.names.put(name, record);
+                    }
                 }
-                State::Admitted
+                self.of_name(name, Ok(()))
             }
-            Err(error) => {
-                // A refused try never touches a live request of that name.
-                if live.is_none() {
-                    self.remember(name, State::Refused, Some(error), station, Vec::new());
-                }
-                State::Refused
-            }
+            Err(error) => self.turned_away(station, name, error),
         }
     }
 
-    fn remember(
-        &mut self,
-        name: &str,
-        state: State,
-        error: Option<Error>,
-        station: usize,
-        legs: Vec<Leg>,
-    ) {
-        self.by_id.insert(request::id_of(name), name.to_owned());
-        self.names.insert(name.to_owned(), Record { state, error, station, legs });
+    /// A try under a name was refused. It never touches a live request of that name.
+    fn turned_away(&mut self, station: usize, name: &str, error: Error) -> Outcome {
+        if !self.names.get(name).is_some_and(Record::is_live) {
+            let mut record = Record::new(State::Refused, station, None);
+            record.error = Some(error.clone());
+            self.names.put(name, record);
+        }
+        Outcome {
+            name: Some(name.to_owned()),
+            state: Some(State::Refused),
+            ..Outcome::refused(error)
+        }
     }
 
-    /// The outcome of a call on a name: what the call answered, and how far the name has come.
-    fn of_name(&self, name: &str, answer: Result<(), Error>) -> Outcome {
-        let mut outcome = match answer {
-            Ok(()) => Outcome::fine(),
-            Err(error) => Outcome::refused(error),
+    /// Books the decode leg of a request that was admitted, out of its hold if it has one.
+    fn decode(&mut self, station: usize, keys: &DecodeKeys) -> Outcome {
+        let name = keys.name.as_str();
+        let id = request::id_of(name);
+        let admitted = self.names.get_mut(name).filter(|r| r.state == State::Admitted);
+        let Some((record, leg)) = admitted
+            .and_then(|r| r.request.as_ref().map(|q| request::leg(q, self.now)).map(|q| (r, q)))
+        else {
+            return self.of_name(name, Err(Error::UnknownRequest { id }));
         };
+        let first = &self.stations[record.first()].pool;
+        let pool = &self.stations[station].pool;
+        let placed = match first.take_hold(id) {
+            None => pool.book_as(id, &leg),
+            Some(hold) => pool.book_leg_as(id, hold, &leg).map_err(|refused| {
+                // The hold stays with the request: it may try again.
+                first.return_hold(id, refused.hold);
+                refused.error
+            }),
+        };
+        match placed {
+            Ok(placed) => {
+                record.hold = None;
+                record.legs.push(Leg::new(station, placed.choice));
+                self.of_name(name, Ok(()))
+            }
+            Err(error) => Outcome {
+                name: Some(name.to_owned()),
+                state: Some(State::Refused),
+                ..Outcome::refused(error)
+            },
+        }
+    }
+
+    fn observe(&mut self, station: usize, keys: &ObserveKeys) {
+        let rank = self.rank(station, keys.worker.0, keys.rank.map(|r| r.0));
+        let mut signals = Signals::default();
+        signals.kv_used_blocks = keys.kv_used_blocks.map(|n| n.0);
+        signals.active_decode_blocks = keys.active_decode_blocks.map(|n| n.0);
+        // What is said of a rank that is not declared is ignored.
+        self.stations[station].pool.observe(rank, signals, self.now);
+    }
+
+    /// The outcome of a call on a name: what the call answered, how far the name has come, and
+    /// where it is.
+    fn of_name(&self, name: &str, answer: Result<(), Error>) -> Outcome {
+        let mut outcome = Outcome::default();
+        if let Some(record) = self.names.get(name) {
+            record.tell(&mut outcome);
+        }
         outcome.name = Some(name.to_owned());
-        outcome.state = self.names.get(name).map(|record| record.state);
+        outcome.error = answer.map_or_else(Answer::Refused, |()| Answer::Fine);
         outcome
     }
 
@@ -358,50 +420,44 @@ impl Runner {
             leg.rank = rank;
             leg.choice = None;
         }
-        let mut outcome = self.of_name(&keys.name, moved.clone());
-        if moved.is_ok() {
-            outcome.placed(rank);
-        }
-        outcome
+        self.of_name(&keys.name, moved)
     }
 
     fn free(&mut self, keys: &FreeKeys) -> Outcome {
         let id = request::id_of(&keys.name);
-        match self.names.get_mut(&keys.name) {
+        let Some(record) = self.names.get_mut(&keys.name) else {
             // Asked all the same: freeing what nobody knows must do no harm.
-            None => _ = self.stations[0].pool.free(id),
-            Some(record) => {
-                let legs = match keys.leg {
-                    None => 0..record.legs.len(),
-                    Some(LegKey::Prefill) => 0..record.legs.len().min(1),
-                    Some(LegKey::Decode) => record.legs.len().min(1)..record.legs.len(),
-                };
-                for leg in &mut record.legs[legs] {
-                    self.stations[leg.station].pool.free(id);
-                    leg.live = false;
-                }
-                record.settle();
+            self.stations[0].pool.free(id);
+            return self.of_name(&keys.name, Ok(()));
+        };
+        let first = &self.stations[record.first()].pool;
+        if keys.leg != Some(LegKey::Decode) {
+            first.free(id);
+            if let Some(leg) = record.legs.first_mut() {
+                leg.live = false;
             }
         }
+        if keys.leg != Some(LegKey::Prefill) {
+            record.hold = None;
+            drop(first.take_hold(id));
+            for leg in record.legs.iter_mut().skip(1) {
+                self.stations[leg.station].pool.free(id);
+                leg.live = false;
+            }
+        }
+        record.settle();
         self.of_name(&keys.name, Ok(()))
     }
 
     fn state(&self, name: &str) -> Outcome {
         let Some(record) = self.names.get(name) else {
-            let error = Error::UnknownRequest { id: request::id_of(name) };
-            return Outcome { name: Some(name.to_owned()), ..Outcome::refused(error) };
+            return self.of_name(name, Err(Error::UnknownRequest { id: request::id_of(name) }));
         };
-        let mut outcome = self.of_name(name, Ok(()));
-        if let Some(error) = &record.error {
-            outcome.error = Answer::Refused(error.clone());
-        }
-        if let Some(leg) = record.legs.iter().rfind(|leg| leg.live) {
-            match &leg.choice {
-                Some(choice) => outcome.chose(choice),
-                None => outcome.placed(leg.rank),
-            }
-        }
-        outcome
+        let answer = match &record.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        };
+        self.of_name(name, answer)
     }
 
     /// Moves the clock to `target`, stopping at every instant at which a pool has something to do.
@@ -431,25 +487,42 @@ impl Runner {
             let station = self.timer_order[i];
             let expired = self.stations[station].pool.expire(self.now);
             for (id, _, _) in expired.leases {
-                self.lapsed(station, id);
+                self.lapsed(id, |record| {
+                    for leg in record.legs.iter_mut().filter(|leg| leg.station == station) {
+                        leg.live = false;
+                    }
+                });
+            }
+            for (id, _) in expired.holds {
+                self.lapsed(id, |record| record.hold = None);
             }
         }
+        self.collect();
     }
 
-    /// The lease of a booking ran out.
-    fn lapsed(&mut self, station: usize, id: RequestId) {
-        let Some(name) = self.by_id.get(&id) else { return };
-        let Some(record) = self.names.get_mut(name) else { return };
-        for leg in record.legs.iter_mut().filter(|leg| leg.station == station) {
-            leg.live = false;
+    /// A lease of a name ran out.
+    fn lapsed(&mut self, id: RequestId, end: impl FnOnce(&mut Record)) {
+        let Some(name) = self.names.of(id).map(str::to_owned) else { return };
+        let Some(record) = self.names.get_mut(&name) else { return };
+        end(record);
+        if record.settle() {
+            self.event(name);
         }
-        record.settle();
-        self.events.push(Outcome {
-            name: Some(name.clone()),
-            state: Some(record.state),
-            ..Outcome::default()
-        });
     }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy)]
+enum How {
+    Select,
+    Book,
+    Admit,
+}
+
+/// The classes that a policy document declares.
+fn profile(document: &Document) -> Result<Arc<Profile>, Error> {
+    let policy = Policy::try_from(document.clone())?;
+    Ok(Arc::clone(policy.profile(None)))
 }
 
 /// The outcome of a call on a pool.
@@ -469,15 +542,12 @@ fn known(known: bool) -> Outcome {
 }
 
 impl Station {
-    fn stats(&mut self) -> Stats {
+    fn stats(&self) -> Stats {
         let snapshot = self.pool.snapshot();
-        if snapshot.epoch != self.epoch.0 {
-            self.epoch = (snapshot.epoch, self.epoch.1 + 1);
-        }
         Stats {
             ranks: snapshot.ranks.len() as u64,
             full: snapshot.full as u64,
-            epoch: self.epoch.1,
+            epoch: snapshot.epoch.as_u64(),
             selected: snapshot.counters.selected,
             rejected: snapshot.counters.rejected,
             class: [("default".to_owned(), ClassStats::default())].into(),

@@ -350,7 +350,7 @@ impl<'de, T: Whole> Deserialize<'de> for AnyOf<T> {
 }
 
 /// A policy document, or a string that holds one.
-pub type Document = serde::de::IgnoredAny;
+pub type Document = vacancy::PolicyDocument;
 
 /// For keys where `null` says something else than leaving the key out: `None` is left out,
 /// `Some(None)` is `null`.
