@@ -8,10 +8,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use vacancy::{ClassSpec, Error, Policy, Profile};
-
-/// A file is read this far: one byte more than the engine takes, so that it refuses what is longer.
-const MAX_READ: u64 = (1 << 20) + 1;
+use vacancy::{ClassSpec, Error, MAX_POLICY_BYTES, Policy, Profile};
 
 /// What `vacancy policy` takes.
 #[derive(clap::Args)]
@@ -37,11 +34,12 @@ pub fn run(args: Args) -> ExitCode {
 
 fn read(file: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
+    // One byte more than the engine takes is enough for it to refuse what is longer.
     File::open(file)
-        .and_then(|f| f.take(MAX_READ).read_to_end(&mut bytes))
+        .and_then(|f| f.take(MAX_POLICY_BYTES as u64 + 1).read_to_end(&mut bytes))
         .map_err(|e| format!("cannot be read: {e}"))?;
-    if bytes.len() as u64 == MAX_READ {
-        return Err(format!("is longer than the {} bytes a policy may have", MAX_READ - 1));
+    if bytes.len() > MAX_POLICY_BYTES {
+        return Err(format!("is longer than the {MAX_POLICY_BYTES} bytes a policy may have"));
     }
     String::from_utf8(bytes).map_err(|_| "is not text: a policy is YAML in UTF-8".into())
 }

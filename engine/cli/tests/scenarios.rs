@@ -368,3 +368,27 @@ fn the_worst_of_all_files_is_the_exit_code_and_all_are_run() {
     assert!(out.contains("good.yaml: ok, 1 steps") && out.contains("bad.yaml: 1 of 1"), "{out}");
     assert!(err.contains("no step `stat`"), "{err}");
 }
+
+#[test]
+fn a_policy_file_is_resolved_or_refused_with_its_place() {
+    let policy = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_vacancy")).arg("policy").args(args).output();
+        outcome(&output.expect("the binary runs"))
+    };
+    let good = "default_policy_family: f\nuncached_isl_buckets: [{min_tokens: 0, bucket: all}]\n\
+                policy_classes: [{name: only, policy_family: f, cache_bucket: all, quantum: 7}]\n";
+    let (code, out, err) = policy(&[&file("policy_good", good)]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(
+        out.starts_with("all models: default family f, uncached tokens: all from 0\n"),
+        "{out}"
+    );
+    assert!(out.contains("only"), "{out}");
+    let f = file("policy_bad", &good.replace("quantum: 7", "quantum: -7"));
+    let (code, out, err) = policy(&[&f]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert_eq!(err, format!("{f}: policy_classes[0].quantum: -7\n"));
+    let (code, _, err) = policy(&["/there/is/no/such.yaml"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("cannot be read"), "{err}");
+}

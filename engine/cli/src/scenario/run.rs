@@ -550,8 +550,15 @@ impl Station {
             epoch: snapshot.epoch.as_u64(),
             selected: snapshot.counters.selected,
             rejected: snapshot.counters.rejected,
-            class: [("default".to_owned(), ClassStats::default())].into(),
-            ..Stats::default()
+            waiting: snapshot.waiting as u64,
+            admitted: snapshot.counters.admitted,
+            expired: snapshot.counters.expired,
+            cancelled: snapshot.counters.cancelled,
+            class: snapshot
+                .classes
+                .iter()
+                .map(|c| (c.class.to_string(), ClassStats { waiting: c.waiting, tokens: c.tokens }))
+                .collect(),
         }
     }
 
