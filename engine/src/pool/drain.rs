@@ -243,12 +243,15 @@ impl Inner {
             Ok(Tried::Closed(closed)) => {
                 let unconstrained = !candidate.constrained && candidate.pin.is_none();
                 let reach = match (unconstrained, candidate.constrained) {
-                    (true, _) if passing.is_none() => Blocked::Unconstrained,
+                    (true, _) => Blocked::Unconstrained,
                     (false, false) => Blocked::Lane,
-                    _ => Blocked::Entry,
+                    (false, true) => Blocked::Entry,
                 };
+                // With its head's ranks barred it was not asked about all of them.
+                let barred = passing.is_some_and(|(_, barred)| barred);
                 self.bench.with(|bench| {
-                    if reach == Blocked::Unconstrained
+                    if unconstrained
+                        && !barred
                         && candidate.generation == bench.queue.generation()
                     {
                         let closure = Closure { epochs, until: closed.until };
