@@ -1,0 +1,651 @@
+//! The naive reference: what a pool must answer, in plain maps.
+//!
+//! Everything is recomputed from the list of live bookings at every look. There is no atomic, no
+//! lock, no cache and no index here, and nothing of the library is used but the types that go in
+//! and out, so that a defect of the engine can hardly be repeated. Where several answers are right
+//! (equal costs, a temperature) the model gives all of them, and is told which one was taken.
+//!
+//! Where the contract is silent, the model says what it chose:
+//!
+//! - The clock is the largest instant that any call brought, refused calls included.
+//! - Availability and overload marks are the worker's: an upsert keeps them, a removal ends them.
+//! - A booking that lost its rank weighs nothing but is still its owner's: by id it stays live
+//!   (calls on it succeed and change no row, `move_to` gives it a rank again) until it is freed or
+//!   its lease runs out.
+//! - A move carries what is outstanding as it is: prefill tokens are not recomputed for what the
+//!   new rank may have cached, prompt hashes are shared there as a booking's would be.
+//! - A move to the rank where the booking is changes nothing, whether or not it is available.
+//! - An import is refused only where there is no such rank: load on an unavailable worker is as
+//!   real as any other.
+//! - Output is counted only where blocks are tracked.
+//! - A duplicate does not renew the lease of the first request: it is no call on it.
+//! - `select` and `book` refuse a due time that has passed (`now >= due`) unless the request is
+//!   admitted upstream; imports do not look at it.
+#![forbid(unsafe_code)]
+
+pub mod choose;
+pub mod custom;
+pub mod fleet;
+pub mod limits;
+pub mod op;
+pub mod rows;
+#[cfg(test)]
+mod tests;
+
+use choose::{Candidate, Pick, View};
+use custom::Custom;
+use fleet::Fleet;
+use limits::Row;
+use op::{Nth, Op};
+use rows::{Live, Load, MAX_BLOCKS};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use vacancy::{Error, Rank, Request, RequestId, Thresholds, Time, Weights, WorkerId, WorkerSpec};
+
+/// What the reject check skips.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// A worker, when all its ranks are full.
+    Worker,
+    /// Each full rank by itself.
+    Rank,
+}
+
+/// The settings of a pool.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Tokens per KV block.
+    pub block_size: u32,
+    /// Whether prefill tokens are booked.
+    pub track_prefill: bool,
+    /// Whether KV blocks are booked.
+    pub track_blocks: bool,
+    /// What costs are made of.
+    pub weights: Weights,
+    /// What the reject check skips.
+    pub scope: Scope,
+    /// How long a booking by id may be silent.
+    pub lease: Option<Duration>,
+    /// What a host installed.
+    pub custom: Custom,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            block_size: 16,
+            track_prefill: true,
+            track_blocks: true,
+            weights: Weights::default(),
+            scope: Scope::Worker,
+            lease: Some(Duration::from_secs(300)),
+            custom: Custom::default(),
+        }
+    }
+}
+
+/// Why a call must be refused.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// With exactly this error.
+    Is(Error),
+    /// With an `InvalidRequest` that names one of these fields.
+    Request(Vec<&'static str>),
+    /// With an `InvalidConfig` that names one of these fields.
+    Config(Vec<&'static str>),
+    /// With a `PolicyFailed`, whatever it says.
+    PolicyFailed,
+}
+
+impl From<Error> for Refusal {
+    fn from(e: Error) -> Refusal {
+        Refusal::Is(e)
+    }
+}
+
+impl Refusal {
+    /// Whether `error` is what the contract asks for.
+    pub fn admits(&self, error: &Error) -> bool {
+        match (self, error) {
+            (Refusal::Is(want), got) => want == got,
+            (Refusal::Request(fields), Error::InvalidRequest { field, .. }) => {
+                fields.contains(field)
+            }
+            (Refusal::Config(fields), Error::InvalidConfig { field, .. }) => {
+                fields.iter().any(|f| field.ends_with(f))
+            }
+            (Refusal::PolicyFailed, Error::PolicyFailed { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A booking that lost its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostBooking {
+    /// The rank that is gone.
+    pub rank: Rank,
+    /// The id, if it was booked by id.
+    pub id: Option<RequestId>,
+}
+
+/// What a step must have answered.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// Nothing was there to do it to: the caller does nothing either.
+    Nothing,
+    /// It worked or was refused.
+    Done(Result<(), Refusal>),
+    /// It did something or not.
+    Flag(bool),
+    /// The bookings that lost their rank, in no order.
+    Lost(Result<Vec<LostBooking>, Refusal>),
+    /// Any of the candidates. If the call books, [`Model::settle`] must be told which one.
+    Pick(Result<Pick, Refusal>),
+    /// The one rank that load was put on.
+    Placed(Result<Candidate, Refusal>),
+    /// The ids whose lease ran out, in no order.
+    Expired(Vec<RequestId>),
+    /// The live bookings, in no order.
+    Live(Vec<LostBooking>),
+}
+
+/// What a step must have done.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The answer.
+    pub outcome: Outcome,
+    /// Whether room may have appeared, so that the epoch must be another one now.
+    pub epoch_moves: bool,
+}
+
+/// Counters of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Answers given by select and book.
+    pub selected: u64,
+    /// Errors given by select and book, other than expired and closed.
+    pub rejected: u64,
+}
+
+/// A booking that is chosen but for the rank.
+#[derive(Clone, Debug)]
+struct Pending {
+    pick: Pick,
+    id: Option<RequestId>,
+    booked: bool,
+}
+
+/// A pool, as the contract has it.
+#[derive(Clone, Debug)]
+pub struct Model {
+    config: Config,
+    fleet: Fleet,
+    thresholds: Thresholds,
+    /// Every live booking by a number of its own.
+    bookings: BTreeMap<u64, Live>,
+    /// The numbers of those held as values, in the order that [`Nth`] counts in.
+    values: Vec<u64>,
+    /// The numbers of those held by id.
+    ids: BTreeMap<RequestId, u64>,
+    /// How many attempts an id has had.
+    attempts: BTreeMap<RequestId, u64>,
+    next: u64,
+    clock: Time,
+    closed: bool,
+    pending: Option<Pending>,
+    counters: Counters,
+}
+
+impl Model {
+    /// An empty pool.
+    pub fn new(config: Config) -> Model {
+        Model {
+            config,
+            fleet: Fleet::default(),
+            thresholds: Thresholds::NONE,
+            bookings: BTreeMap::new(),
+            values: Vec::new(),
+            ids: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            next: 0,
+            clock: Time::ZERO,
+            closed: false,
+            pending: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The largest instant seen.
+    pub fn clock(&self) -> Time {
+        self.clock
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Every rank.
+    pub fn ranks(&self) -> Vec<Rank> {
+        self.fleet.ranks()
+    }
+
+    /// What `rank` carries, if it is declared.
+    pub fn row(&self, rank: Rank) -> Option<Row> {
+        self.fleet.life(rank)?;
+        Some(self.view().row(rank))
+    }
+
+    /// Whether `rank` is past the reject thresholds.
+    pub fn full(&self, rank: Rank) -> bool {
+        self.view().full(rank)
+    }
+
+    /// How many bookings the host holds as values: what [`Nth`] counts in.
+    pub fn values(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Where the value `nth` is booked.
+    pub fn value_rank(&self, nth: usize) -> Rank {
+        self.bookings[&self.values[nth]].rank
+    }
+
+    /// Which attempt of `id` is `back` before the last one; attempts count from 1.
+    pub fn attempt(&self, id: RequestId, back: u32) -> Option<u64> {
+        let last = self.attempts.get(&id)?;
+        last.checked_sub(u64::from(back)).filter(|&a| a > 0)
+    }
+
+    /// How many bookings are live.
+    pub fn live(&self) -> usize {
+        self.bookings.len()
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            config: &self.config,
+            fleet: &self.fleet,
+            thresholds: &self.thresholds,
+            bookings: self.bookings.values().collect(),
+            now: self.clock,
+        }
+    }
+
+    /// Does `op`, whose times are absolute.
+    ///
+    /// # Panics
+    /// If the last step's choice was not settled.
+    pub fn step(&mut self, op: &Op) -> Step {
+        assert!(self.pending.is_none(), "the last choice was not settled");
+        let before = self.clone();
+        let outcome = self.apply(op);
+        Step { outcome, epoch_moves: self.room_may_have_appeared(&before) }
+    }
+
+    /// Says which candidate of the last [`Outcome::Pick`] was taken, and books it there if the
+    /// call books: `Err(RowOverflow)` if its row cannot hold that.
+    ///
+    /// # Panics
+    /// If `rank` was no candidate.
+    pub fn settle(&mut self, rank: Rank) -> Result<(), Error> {
+        let pending = self.pending.take().expect("a choice to settle");
+        let chosen = pending.pick.candidates.into_iter().find(|c| c.rank == rank);
+        let chosen = chosen.expect("a candidate");
+        if pending.booked {
+            if !chosen.fits {
+                self.counters.rejected += 1;
+                return Err(Error::RowOverflow { rank });
+            }
+            self.land(rank, chosen.load, pending.id);
+        }
+        self.counters.selected += 1;
+        Ok(())
+    }
+
+    fn land(&mut self, rank: Rank, load: Load, id: Option<RequestId>) {
+        let key = self.next;
+        self.next += 1;
+        let life = self.fleet.life(rank).expect("declared");
+        let attempt = id.map(|id| {
+            let attempt = self.attempts.entry(id).or_default();
+            *attempt += 1;
+            self.ids.insert(id, key);
+            (id, *attempt)
+        });
+        if id.is_none() {
+            self.values.push(key);
+        }
+        self.bookings.insert(key, Live { rank, life, load, id: attempt, renewed: self.clock });
+    }
+
+    fn apply(&mut self, op: &Op) -> Outcome {
+        match op {
+            Op::Upsert(spec) => Outcome::Lost(self.upsert(spec.clone())),
+            Op::Remove(worker) => Outcome::Lost(Ok(self.losing(|m| {
+                m.fleet.workers.remove(worker);
+            }))),
+            Op::Reconcile(specs) => Outcome::Lost(self.reconcile(specs)),
+            Op::Available(worker, is) => Outcome::Flag(self.mark(*worker, |w| w.available = *is)),
+            Op::Overloaded(worker, is, until) => Outcome::Flag(self.mark(*worker, |w| {
+                w.overloaded = is.then_some(*until);
+            })),
+            Op::UpdateThresholds(update) => {
+                Outcome::Done(self.set_thresholds(update.merged_into(self.thresholds)))
+            }
+            Op::SetThresholds(t) => Outcome::Done(self.set_thresholds(*t)),
+            Op::ClearThresholds => Outcome::Done(self.set_thresholds(Thresholds::NONE)),
+            Op::Select(request) => self.choose(request, None, false),
+            Op::Book(request) => self.choose(request, None, true),
+            Op::BookAs(id, request) => self.choose(request, Some(*id), true),
+            Op::Import(rank, request) => Outcome::Placed(self.import(*rank, request, None)),
+            Op::ImportAs(id, rank, request) => {
+                Outcome::Placed(self.import(*rank, request, Some(*id)))
+            }
+            Op::Complete(nth) => self.on_value(*nth, |m, key| m.complete(key)),
+            Op::Output(nth, blocks) => self.on_value(*nth, |m, key| m.output(key, *blocks)),
+            Op::Move(nth, to) => self.on_value(*nth, |m, key| m.move_to(key, *to)),
+            Op::Free(nth) | Op::Drop(nth) => self.on_value(*nth, |m, key| {
+                m.free(key);
+                Ok(())
+            }),
+            Op::CompleteId(id) => self.on_id(*id, |m, key| m.complete(key)),
+            Op::OutputId(id, blocks) => self.on_id(*id, |m, key| m.output(key, *blocks)),
+            Op::MoveId(id, to) => self.on_id(*id, |m, key| m.move_to(key, *to)),
+            Op::FreeId(id) => Outcome::Flag(self.free_id(*id, None)),
+            Op::FreeAttempt(id, back) => match self.attempt(*id, *back) {
+                Some(attempt) => Outcome::Flag(self.free_id(*id, Some(attempt))),
+                None => Outcome::Nothing,
+            },
+            Op::Export => Outcome::Live(self.export()),
+            Op::Expire(now) => Outcome::Expired(self.expire(*now)),
+            Op::Close => {
+                self.closed = true;
+                Outcome::Done(Ok(()))
+            }
+        }
+    }
+
+    /// Applies a change of the fleet and says which bookings lost their rank by it.
+    fn losing(&mut self, change: impl FnOnce(&mut Model)) -> Vec<LostBooking> {
+        let stood = |m: &Model| -> BTreeMap<u64, LostBooking> {
+            let standing = m.bookings.iter().filter(|(_, b)| b.stands(&m.fleet));
+            standing.map(|(k, b)| (*k, lost(b))).collect()
+        };
+        let before = stood(self);
+        change(self);
+        let after = stood(self);
+        before.into_iter().filter(|(k, _)| !after.contains_key(k)).map(|(_, l)| l).collect()
+    }
+
+    fn upsert(&mut self, spec: WorkerSpec) -> Result<Vec<LostBooking>, Refusal> {
+        let bad = fleet::invalid(&spec);
+        if !bad.is_empty() {
+            return Err(Refusal::Config(bad));
+        }
+        Ok(self.losing(|m| m.fleet.upsert(spec)))
+    }
+
+    fn reconcile(&mut self, specs: &[WorkerSpec]) -> Result<Vec<LostBooking>, Refusal> {
+        let mut bad: Vec<&str> = specs.iter().flat_map(fleet::invalid).collect();
+        if (0..specs.len()).any(|i| specs[..i].iter().any(|s| s.id == specs[i].id)) {
+            bad.push("id");
+        }
+        if !bad.is_empty() {
+            return Err(Refusal::Config(bad));
+        }
+        Ok(self.losing(|m| {
+            m.fleet.workers.retain(|id, _| specs.iter().any(|s| s.id == *id));
+            specs.iter().for_each(|s| m.fleet.upsert(s.clone()));
+        }))
+    }
+
+    /// Marks a worker; false if it is unknown.
+    fn mark(&mut self, worker: WorkerId, mark: impl FnOnce(&mut fleet::Worker)) -> bool {
+        self.fleet.workers.get_mut(&worker).map(mark).is_some()
+    }
+
+    fn set_thresholds(&mut self, t: Thresholds) -> Result<(), Refusal> {
+        let bad = limits::invalid(&t);
+        if !bad.is_empty() {
+            return Err(Refusal::Config(bad));
+        }
+        self.thresholds = t;
+        Ok(())
+    }
+
+    fn choose(&mut self, request: &Request, id: Option<RequestId>, booked: bool) -> Outcome {
+        self.clock = self.clock.max(request.now);
+        match self.checked(request, id).and_then(|()| self.view().pick(request)) {
+            Ok(pick) => {
+                self.pending = Some(Pending { pick: pick.clone(), id, booked });
+                Outcome::Pick(Ok(pick))
+            }
+            Err(why) => {
+                let other = matches!(why, Refusal::Is(Error::Closed | Error::DeadlineExceeded));
+                self.counters.rejected += u64::from(!other);
+                Outcome::Pick(Err(why))
+            }
+        }
+    }
+
+    /// What is looked at before any rank is.
+    fn checked(&self, request: &Request, id: Option<RequestId>) -> Result<(), Refusal> {
+        self.acceptable(request, id)?;
+        if !request.upstream && request.due.is_some_and(|due| self.clock >= due) {
+            return Err(Error::DeadlineExceeded.into());
+        }
+        Ok(())
+    }
+
+    fn acceptable(&self, request: &Request, id: Option<RequestId>) -> Result<(), Refusal> {
+        if self.closed {
+            return Err(Error::Closed.into());
+        }
+        let bad = invalid(request, self.config.block_size);
+        if !bad.is_empty() {
+            return Err(Refusal::Request(bad));
+        }
+        match id {
+            Some(id) if self.ids.contains_key(&id) => Err(Error::DuplicateRequest { id }.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn import(
+        &mut self,
+        rank: Rank,
+        request: &Request,
+        id: Option<RequestId>,
+    ) -> Result<Candidate, Refusal> {
+        self.clock = self.clock.max(request.now);
+        self.acceptable(request, id)?;
+        if self.fleet.life(rank).is_none() {
+            return Err(Error::NoEndpoints.into());
+        }
+        let view = self.view();
+        let load = view.load(request, rank);
+        if !view.fits(rank, &load) {
+            return Err(Error::RowOverflow { rank }.into());
+        }
+        let candidate = Candidate {
+            rank,
+            stable_id: self.fleet.workers[&rank.worker].spec.stable_id.clone(),
+            cost: 0.0,
+            probability: 1.0,
+            cached_tokens: view.cached_tokens(request, rank),
+            overlap: choose::overlap(request, rank),
+            forgone: None,
+            fits: true,
+            load: load.clone(),
+        };
+        self.land(rank, load, id);
+        Ok(candidate)
+    }
+
+    fn on_value(
+        &mut self,
+        nth: Nth,
+        call: impl FnOnce(&mut Model, u64) -> Result<(), Refusal>,
+    ) -> Outcome {
+        match nth.of(self.values.len()) {
+            Some(i) => Outcome::Done(call(self, self.values[i])),
+            None => Outcome::Nothing,
+        }
+    }
+
+    fn on_id(
+        &mut self,
+        id: RequestId,
+        call: impl FnOnce(&mut Model, u64) -> Result<(), Refusal>,
+    ) -> Outcome {
+        let Some(&key) = self.ids.get(&id) else {
+            return Outcome::Done(Err(Error::UnknownRequest { id }.into()));
+        };
+        let clock = self.clock;
+        self.booking(key).renewed = clock;
+        Outcome::Done(call(self, key))
+    }
+
+    fn booking(&mut self, key: u64) -> &mut Live {
+        self.bookings.get_mut(&key).expect("live")
+    }
+
+    fn complete(&mut self, key: u64) -> Result<(), Refusal> {
+        self.booking(key).load.prefill = 0;
+        Ok(())
+    }
+
+    fn output(&mut self, key: u64, blocks: u32) -> Result<(), Refusal> {
+        let booking = &self.bookings[&key];
+        if !self.config.track_blocks || !booking.stands(&self.fleet) {
+            return Ok(());
+        }
+        let rank = booking.rank;
+        if self.view().row(rank).kv_blocks + u64::from(blocks) > MAX_BLOCKS {
+            return Err(Error::RowOverflow { rank }.into());
+        }
+        self.booking(key).load.own_blocks += u64::from(blocks);
+        Ok(())
+    }
+
+    fn move_to(&mut self, key: u64, to: Rank) -> Result<(), Refusal> {
+        let Some(life) = self.fleet.life(to) else {
+            return Err(Error::NoEndpoints.into());
+        };
+        let booking = &self.bookings[&key];
+        if booking.rank == to && booking.life == life {
+            return Ok(());
+        }
+        if !self.fleet.workers[&to.worker].available {
+            return Err(Error::NoEndpoints.into());
+        }
+        if !self.view().fits(to, &booking.load) {
+            return Err(Error::RowOverflow { rank: to }.into());
+        }
+        let booking = self.booking(key);
+        booking.rank = to;
+        booking.life = life;
+        Ok(())
+    }
+
+    fn free(&mut self, key: u64) {
+        let booking = self.bookings.remove(&key).expect("live");
+        match booking.id {
+            Some((id, _)) => {
+                self.ids.remove(&id);
+            }
+            // The last one takes its place, as `Vec::swap_remove` has it.
+            None => {
+                let i = self.values.iter().position(|k| *k == key).expect("a value");
+                self.values.swap_remove(i);
+            }
+        }
+    }
+
+    fn free_id(&mut self, id: RequestId, only: Option<u64>) -> bool {
+        let Some(&key) = self.ids.get(&id) else {
+            return false;
+        };
+        if only.is_some() && only != self.bookings[&key].id.map(|(_, attempt)| attempt) {
+            return false;
+        }
+        self.free(key);
+        true
+    }
+
+    fn export(&self) -> Vec<LostBooking> {
+        self.bookings.values().filter(|b| b.stands(&self.fleet)).map(lost).collect()
+    }
+
+    fn expire(&mut self, now: Time) -> Vec<RequestId> {
+        self.clock = self.clock.max(now);
+        let clock = self.clock;
+        for w in self.fleet.workers.values_mut() {
+            if w.overloaded.flatten().is_some_and(|until| clock >= until) {
+                w.overloaded = None;
+            }
+        }
+        let Some(lease) = self.config.lease else {
+            return Vec::new();
+        };
+        let silent = |key: &u64| clock >= self.bookings[key].renewed.after(lease);
+        let over: Vec<RequestId> =
+            self.ids.iter().filter(|(_, key)| silent(key)).map(|(id, _)| *id).collect();
+        over.iter().for_each(|id| {
+            self.free_id(*id, None);
+        });
+        over
+    }
+
+    /// Whether the way from `before` to here is one of the events of SPEC section 2.
+    fn room_may_have_appeared(&self, before: &Model) -> bool {
+        let lighter = |a: &Live, b: &Live| {
+            b.rank != a.rank || b.load.prefill < a.load.prefill || b.life != a.life
+        };
+        let taken_off = before.bookings.iter().any(|(key, a)| {
+            // What lost its rank has nothing left to take off.
+            a.stands(&self.fleet) && self.bookings.get(key).is_none_or(|b| lighter(a, b))
+        });
+        taken_off
+            || fleet::loosened(&before.fleet, &self.fleet)
+            || limits::loosened(&before.thresholds, &self.thresholds)
+    }
+}
+
+fn lost(b: &Live) -> LostBooking {
+    LostBooking { rank: b.rank, id: b.id.map(|(id, _)| id) }
+}
+
+/// Names of the fields of `request` that a pool with this block size cannot take.
+pub fn invalid(request: &Request, block_size: u32) -> Vec<&'static str> {
+    let mut bad = Vec::new();
+    let mut refuse = |field, wrong: bool| {
+        if wrong {
+            bad.push(field);
+        }
+    };
+    let weight = |v: f64| !v.is_finite() || v < 0.0;
+    let over = |v: Option<f64>| v.is_some_and(weight);
+
+    refuse("isl", request.isl > u64::from(u32::MAX));
+    let whole = request.isl.div_ceil(u64::from(block_size));
+    let too_many = request.prompt.as_ref().is_some_and(|p| p.hashes().len() as u64 > whole);
+    refuse("block_hashes", too_many);
+    for o in &request.overlaps {
+        refuse("overlaps.device", weight(o.device));
+        refuse("overlaps.host", weight(o.host));
+        refuse("overlaps.disk", weight(o.disk));
+    }
+    for c in request.constraints.iter().chain(&request.decode) {
+        refuse("prefer", c.prefer.iter().any(|(_, f)| f.is_nan() || *f <= 0.0 || *f > 1.0));
+    }
+    if let Some(o) = request.overrides {
+        refuse("override.device", over(o.device));
+        refuse("override.prefill_scale", over(o.prefill_scale));
+        refuse("override.shared", over(o.shared));
+        refuse("override.temperature", over(o.temperature));
+    }
+    bad
+}

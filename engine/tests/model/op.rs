@@ -1,0 +1,531 @@
+//! The operations that a pool is driven with, and how one is drawn.
+//!
+//! An operation is drawn from a [`Dice`], so that whoever has a source of numbers (a property test
+//! that shrinks, a fuzzer's bytes) gets the same mixture. A roll of 0 is always the plainest choice:
+//! numbers that shrink make operations that are simpler.
+
+use std::time::Duration;
+use vacancy::{
+    Change, Constraints, Overlap, Overrides, Prompt, Rank, Request, RequestId, Target, Thresholds,
+    ThresholdsUpdate, Time, Weights, WorkerId, WorkerSpec,
+};
+
+use super::custom::{Custom, Filter, Picker, Scorer};
+use super::{Config, Scope};
+
+/// Which of the bookings that the host holds as values, modulo how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nth(pub u32);
+
+impl Nth {
+    /// Its index among `len`; `None` if there is none.
+    pub fn of(self, len: usize) -> Option<usize> {
+        (len > 0).then(|| self.0 as usize % len)
+    }
+}
+
+/// One call on a pool. Times are absolute once [`Op::anchored`] has been called.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `upsert`.
+    Upsert(WorkerSpec),
+    /// `remove`.
+    Remove(WorkerId),
+    /// `reconcile`.
+    Reconcile(Vec<WorkerSpec>),
+    /// `set_available`.
+    Available(WorkerId, bool),
+    /// `set_overloaded`, with the end of the lease.
+    Overloaded(WorkerId, bool, Option<Time>),
+    /// Merge into the reject thresholds.
+    UpdateThresholds(ThresholdsUpdate),
+    /// Replace the reject thresholds.
+    SetThresholds(Thresholds),
+    /// Turn the reject thresholds off.
+    ClearThresholds,
+    /// `select`.
+    Select(Request),
+    /// `book`, by value.
+    Book(Request),
+    /// `book_as`.
+    BookAs(RequestId, Request),
+    /// `import`, by value.
+    Import(Rank, Request),
+    /// `import_as`.
+    ImportAs(RequestId, Rank, Request),
+    /// `prefill_completed` on a value.
+    Complete(Nth),
+    /// `add_output_blocks` on a value.
+    Output(Nth, u32),
+    /// `move_to` on a value.
+    Move(Nth, Rank),
+    /// `free` of a value.
+    Free(Nth),
+    /// A value dropped.
+    Drop(Nth),
+    /// `prefill_completed` by id.
+    CompleteId(RequestId),
+    /// `add_output_blocks` by id.
+    OutputId(RequestId, u32),
+    /// `move_to` by id.
+    MoveId(RequestId, Rank),
+    /// `free` by id.
+    FreeId(RequestId),
+    /// `free_attempt` of the attempt so many before the last one of the id.
+    FreeAttempt(RequestId, u32),
+    /// `export`.
+    Export,
+    /// `expire`.
+    Expire(Time),
+    /// `close`.
+    Close,
+}
+
+/// Where numbers come from.
+pub trait Dice {
+    /// A number below `sides` (at least 1); 0 for ever once the source is spent.
+    fn roll(&mut self, sides: u32) -> u32;
+}
+
+/// A finite tape of numbers.
+#[derive(Clone, Debug)]
+pub struct Tape<I>(pub I);
+
+impl<I: Iterator<Item = u16>> Dice for Tape<I> {
+    fn roll(&mut self, sides: u32) -> u32 {
+        u32::from(self.0.next().unwrap_or(0)) % sides
+    }
+}
+
+/// How to draw one kind of operation.
+type Draw = fn(&mut dyn Dice, &Config) -> Op;
+
+/// Every kind of operation, its share in 1,000 and how it is drawn. A tape of zeros gives the
+/// first.
+pub const KINDS: [(&str, u32, Draw); 26] = [
+    ("export", 10, |_, _| Op::Export),
+    ("select", 60, |d, c| Op::Select(request(d, c))),
+    ("book", 170, |d, c| Op::Book(request(d, c))),
+    ("book_as", 140, |d, c| Op::BookAs(id(d), request(d, c))),
+    ("import", 15, |d, c| Op::Import(rank(d), request(d, c))),
+    ("import_as", 20, |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
+    ("complete", 25, |d, _| Op::Complete(nth(d))),
+    ("output", 25, |d, _| Op::Output(nth(d), output(d))),
+    ("move", 25, |d, _| Op::Move(nth(d), rank(d))),
+    ("free", 35, |d, _| Op::Free(nth(d))),
+    ("drop", 25, |d, _| Op::Drop(nth(d))),
+    ("complete_id", 30, |d, _| Op::CompleteId(id(d))),
+    ("output_id", 30, |d, _| Op::OutputId(id(d), output(d))),
+    ("move_id", 25, |d, _| Op::MoveId(id(d), rank(d))),
+    ("free_id", 50, |d, _| Op::FreeId(id(d))),
+    ("free_attempt", 25, |d, _| Op::FreeAttempt(id(d), d.roll(3))),
+    ("upsert", 80, |d, _| Op::Upsert(spec(d))),
+    ("remove", 20, |d, _| Op::Remove(worker(d))),
+    ("reconcile", 15, |d, _| Op::Reconcile((0..d.roll(5)).map(|_| spec(d)).collect())),
+    ("available", 30, |d, _| Op::Available(worker(d), d.roll(3) != 1)),
+    ("overloaded", 30, |d, _| {
+        Op::Overloaded(worker(d), d.roll(2) == 1, some(d, |d| Time::from_millis(after(d))))
+    }),
+    ("update_thresholds", 30, |d, _| Op::UpdateThresholds(update(d))),
+    ("set_thresholds", 30, |d, _| Op::SetThresholds(thresholds(d))),
+    ("clear_thresholds", 15, |_, _| Op::ClearThresholds),
+    ("expire", 30, |d, _| Op::Expire(now(d))),
+    ("close", 10, |_, _| Op::Close),
+];
+
+/// A relative instant that stands for one before everything seen.
+const STALE: Time = Time::from_nanos(u64::MAX - 1);
+
+impl Op {
+    /// Draws an operation for a pool with these settings. Its times are relative to the clock.
+    pub fn draw(dice: &mut dyn Dice, config: &Config) -> Op {
+        let total = KINDS.iter().map(|k| k.1).sum();
+        let mut at = dice.roll(total);
+        for (_, share, draw) in &KINDS {
+            if at < *share {
+                return draw(dice, config);
+            }
+            at -= share;
+        }
+        unreachable!("a roll is below the total")
+    }
+
+    /// The operation with its relative times counted from `clock`.
+    pub fn anchored(mut self, clock: Time) -> Op {
+        let anchor = |t: Time| match t {
+            STALE => Time::ZERO,
+            t => clock.after(Duration::from_nanos(t.as_nanos())),
+        };
+        match &mut self {
+            Op::Expire(now) => *now = anchor(*now),
+            Op::Overloaded(_, _, lease) => *lease = lease.map(anchor),
+            Op::Select(r)
+            | Op::Book(r)
+            | Op::BookAs(_, r)
+            | Op::Import(_, r)
+            | Op::ImportAs(_, _, r) => {
+                r.now = anchor(r.now);
+                r.due = r.due.map(anchor);
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// The name of its kind, as [`KINDS`] has it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Op::Upsert(..) => "upsert",
+            Op::Remove(..) => "remove",
+            Op::Reconcile(..) => "reconcile",
+            Op::Available(..) => "available",
+            Op::Overloaded(..) => "overloaded",
+            Op::UpdateThresholds(..) => "update_thresholds",
+            Op::SetThresholds(..) => "set_thresholds",
+            Op::ClearThresholds => "clear_thresholds",
+            Op::Select(..) => "select",
+            Op::Book(..) => "book",
+            Op::BookAs(..) => "book_as",
+            Op::Import(..) => "import",
+            Op::ImportAs(..) => "import_as",
+            Op::Complete(..) => "complete",
+            Op::Output(..) => "output",
+            Op::Move(..) => "move",
+            Op::Free(..) => "free",
+            Op::Drop(..) => "drop",
+            Op::CompleteId(..) => "complete_id",
+            Op::OutputId(..) => "output_id",
+            Op::MoveId(..) => "move_id",
+            Op::FreeId(..) => "free_id",
+            Op::FreeAttempt(..) => "free_attempt",
+            Op::Export => "export",
+            Op::Expire(..) => "expire",
+            Op::Close => "close",
+        }
+    }
+}
+
+/// Draws the settings of a pool.
+pub fn config(d: &mut dyn Dice) -> Config {
+    let mut weights = Weights::default();
+    weights.device = of(d, &[1.0, 1.0, 0.0, 2.0, 0.5]);
+    weights.host = of(d, &[0.75, 0.0, 1.0]);
+    weights.disk = of(d, &[0.25, 0.0, 3.0]);
+    weights.shared = of(d, &[0.0, 0.5, 1.5]);
+    weights.prefill_scale = of(d, &[1.0, 1.0, 0.0, 2.5]);
+    weights.request = of(d, &[0.0, 0.0, 1.0, 0.3]);
+    weights.decay = of(d, &[0.0, 0.0, 1.0, 0.1]);
+    weights.temperature = of(d, &[0.0, 0.0, 0.0, 0.5, 5.0]);
+    Config {
+        block_size: of(d, &[16, 16, 1, 128, 3]),
+        track_prefill: d.roll(4) != 3,
+        track_blocks: d.roll(4) != 3,
+        weights,
+        scope: of(d, &[Scope::Worker, Scope::Worker, Scope::Rank]),
+        lease: of(d, &[Some(Duration::from_millis(200)), None]),
+        custom: Custom {
+            filter: rarely(d, |d| {
+                of(
+                    d,
+                    &[Filter::EvenRanks, Filter::AtMostRequests(1), Filter::Nobody, Filter::Fails],
+                )
+            }),
+            scorer: rarely(d, |d| {
+                of(
+                    d,
+                    &[
+                        Scorer::AddPerWorker(2.0),
+                        Scorer::Requests,
+                        Scorer::NotFinite(2),
+                        Scorer::Fails,
+                    ],
+                )
+            }),
+            picker: rarely(d, |d| of(d, &[Picker::Dearest, Picker::Fails])),
+        },
+    }
+}
+
+fn of<T: Clone>(d: &mut dyn Dice, choices: &[T]) -> T {
+    choices[d.roll(choices.len() as u32) as usize].clone()
+}
+
+fn some<T>(d: &mut dyn Dice, draw: impl FnOnce(&mut dyn Dice) -> T) -> Option<T> {
+    (d.roll(2) == 1).then(|| draw(d))
+}
+
+fn rarely<T>(d: &mut dyn Dice, draw: impl FnOnce(&mut dyn Dice) -> T) -> Option<T> {
+    (d.roll(8) == 7).then(|| draw(d))
+}
+
+fn nth(d: &mut dyn Dice) -> Nth {
+    Nth(d.roll(64))
+}
+
+fn id(d: &mut dyn Dice) -> RequestId {
+    RequestId(u128::from(d.roll(6)))
+}
+
+/// Five workers are declared now and then; the sixth never is.
+fn worker(d: &mut dyn Dice) -> WorkerId {
+    WorkerId(u64::from(of(d, &[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6u32])))
+}
+
+fn rank(d: &mut dyn Dice) -> Rank {
+    Rank { worker: worker(d), dp_rank: d.roll(4) }
+}
+
+fn output(d: &mut dyn Dice) -> u32 {
+    of(d, &[1, 0, 2, 5, 2, 1, 3, (1 << 31) - 4, u32::MAX])
+}
+
+/// Milliseconds from the clock on.
+fn after(d: &mut dyn Dice) -> u64 {
+    of(d, &[50, 1, 200, 0])
+}
+
+fn now(d: &mut dyn Dice) -> Time {
+    match d.roll(8) {
+        0..=3 => Time::ZERO,
+        4 => STALE,
+        5 => Time::from_nanos(1),
+        6 => Time::from_millis(20),
+        _ => Time::from_millis(120),
+    }
+}
+
+const TAINTS: [&str; 3] = ["x", "y", "z"];
+const ZONES: [&str; 2] = ["a", "b"];
+const LORAS: [&str; 2] = ["l", "m"];
+
+fn spec(d: &mut dyn Dice) -> WorkerSpec {
+    let id = of(d, &[1, 2, 3, 4, 5u64]);
+    let mut spec = WorkerSpec::new(id).ranks(of(d, &[0, 0, 0, 1]), of(d, &[1, 2, 1, 3, 4]));
+    spec.total_kv_blocks = of(d, &[None, Some(8), Some(16), Some(100), Some(0), Some(12)]);
+    spec.max_num_batched_tokens = of(d, &[None, Some(64), Some(256), Some(100), Some(0)]);
+    for taint in TAINTS {
+        if d.roll(3) == 1 {
+            spec = spec.taint(taint);
+        }
+    }
+    if d.roll(3) == 1 {
+        spec = spec.domain("zone", of(d, &ZONES));
+    }
+    if d.roll(6) == 1 {
+        spec = spec.domain("rack", of(d, &ZONES));
+    }
+    for lora in LORAS {
+        if d.roll(4) == 1 {
+            spec = spec.lora(lora);
+        }
+    }
+    spec.stable_id = rarely(d, |_| format!("host-{id}").into());
+    match d.roll(40) {
+        37 => spec.ranks(0, 0),
+        38 => spec.ranks(u32::MAX, 2),
+        39 => spec.ranks(0, 4097),
+        36 => spec.ranks(u32::MAX, 1),
+        35 => spec.domain("rack", "c").domain("rack", "d"),
+        _ => spec,
+    }
+}
+
+fn thresholds(d: &mut dyn Dice) -> Thresholds {
+    let mut t = Thresholds::NONE;
+    t.decode_frac = some(d, decode_frac);
+    t.prefill_frac = some(d, prefill_frac);
+    t.prefill_tokens = some(d, |d| of(d, &[64, 0, 16, 150]));
+    t
+}
+
+fn update(d: &mut dyn Dice) -> ThresholdsUpdate {
+    fn change<T>(d: &mut dyn Dice, draw: impl FnOnce(&mut dyn Dice) -> T) -> Change<T> {
+        match d.roll(4) {
+            0 | 1 => Change::Keep,
+            2 => Change::Set(draw(d)),
+            _ => Change::Unset,
+        }
+    }
+    ThresholdsUpdate {
+        decode_frac: change(d, decode_frac),
+        prefill_frac: change(d, prefill_frac),
+        prefill_tokens: change(d, |d| of(d, &[64, 0, 16, 150])),
+    }
+}
+
+fn decode_frac(d: &mut dyn Dice) -> f64 {
+    of(d, &[0.5, 0.0, 0.29, 0.75, 1.0, 0.5, 0.25, 0.9, 1.01, -0.1, f64::NAN])
+}
+
+fn prefill_frac(d: &mut dyn Dice) -> f64 {
+    of(d, &[1.0, 0.0, 0.29, 0.5, 2.0, 1.5, 0.9, 0.5, -0.1, f64::INFINITY])
+}
+
+/// A chain whose hashes stand for the whole prefix up to them: two blocks that all prompts share,
+/// then those of one of three conversations.
+fn chain(conversation: u64, blocks: u64) -> Prompt {
+    let hash = |i: u64| if i < 2 { i + 1 } else { 1000 * (conversation + 1) + i };
+    Prompt::new((0..blocks).map(hash).collect::<Vec<_>>()).expect("no hash twice")
+}
+
+fn request(d: &mut dyn Dice, config: &Config) -> Request {
+    let size = u64::from(config.block_size);
+    let isl = match d.roll(40) {
+        0..=31 => u64::from(d.roll(8)) * size + of(d, &[0, 1, size - 1]),
+        32..=35 => 0,
+        36 => u64::from(u32::MAX),
+        37 => 1 << 32,
+        38 => 1 << 31,
+        _ => 40 * size,
+    };
+    let mut r = Request::new(isl).at(now(d));
+    if d.roll(3) != 0 {
+        let whole = isl.div_ceil(size).min(64);
+        let blocks = match d.roll(20) {
+            0..=13 => whole,
+            14..=17 => whole / 2,
+            18 => 0,
+            _ => whole + 1,
+        };
+        r = r.prompt(chain(u64::from(d.roll(3)), blocks));
+    }
+    if d.roll(2) == 1 {
+        r = r.overlaps((0..d.roll(4)).map(|_| overlap(d)).collect::<Vec<_>>());
+    }
+    if d.roll(6) == 1 {
+        let hit = |d: &mut dyn Dice| {
+            let from = d.roll(6);
+            from..from + d.roll(4)
+        };
+        r = r.shared((0..d.roll(3)).map(|_| hit(d)).collect::<Vec<_>>());
+    }
+    if d.roll(3) == 1 {
+        r = r.constraints(constraints(d));
+    }
+    if d.roll(8) == 1 {
+        r = r.lora(of(d, &["l", "m", "n"]));
+    }
+    if d.roll(8) == 1 {
+        r = r.overrides(overrides(d));
+    }
+    if d.roll(10) == 1 {
+        r = r.due(Time::from_millis(after(d)));
+    }
+    if d.roll(20) == 1 {
+        r = r.upstream();
+    }
+    if d.roll(4) == 1 {
+        r = r.seed(u64::from(d.roll(1000)));
+    }
+    r
+}
+
+fn overlap(d: &mut dyn Dice) -> Overlap {
+    let device = of(d, &[1.0, 0.0, 2.0, 3.0, 0.5, 4.25, 2.0, 100.0]);
+    let host = of(d, &[0.0, 0.0, 1.0, 2.5]);
+    let disk = of(d, &[0.0, 0.0, 1.0, 7.0]);
+    let mut o = Overlap { rank: rank(d), device, host, disk };
+    match d.roll(60) {
+        57 => o.device = f64::NAN,
+        58 => o.host = -1.0,
+        59 => o.disk = f64::INFINITY,
+        _ => {}
+    }
+    o
+}
+
+fn overrides(d: &mut dyn Dice) -> Overrides {
+    let mut o = Overrides::default();
+    o.device = some(d, |d| of(d, &[0.0, 2.0, 1.0, 0.5, f64::NAN]));
+    o.prefill_scale = some(d, |d| of(d, &[0.0, 2.0, 0.5, 1.0, -1.0]));
+    o.shared = some(d, |d| of(d, &[0.5, 0.0, 1.0, 2.0, f64::INFINITY]));
+    o.temperature = some(d, |d| of(d, &[0.0, 0.0, 1.0, 0.2, -0.5]));
+    o.track_prefill = some(d, |d| d.roll(2) == 1);
+    o
+}
+
+fn target(d: &mut dyn Dice) -> Target {
+    Target { worker: worker(d), dp_rank: some(d, |d| d.roll(4)) }
+}
+
+fn constraints(d: &mut dyn Dice) -> Constraints {
+    let mut c = Constraints::new();
+    c.pin = (d.roll(4) == 1).then(|| target(d));
+    c.affinity = (d.roll(4) == 1).then(|| target(d));
+    c.allow = (d.roll(5) == 1).then(|| (0..d.roll(5)).map(|_| worker(d)).collect());
+    if d.roll(5) == 1 {
+        c.deny = (0..d.roll(3)).map(|_| worker(d)).collect();
+    }
+    if d.roll(6) == 1 {
+        c = c.taint(of(d, &TAINTS));
+    }
+    if d.roll(3) == 1 {
+        // One factor a taint: it is a map.
+        for taint in TAINTS {
+            if d.roll(2) == 1 {
+                c = c.prefer(
+                    taint,
+                    of(d, &[0.5, 1.0, 0.1, 0.25, 0.9, 0.75, 0.5, 0.1, 0.9, 1.5, 0.0]),
+                );
+            }
+        }
+    }
+    if d.roll(6) == 1 {
+        c = c.domain("zone", of(d, &ZONES));
+    }
+    if d.roll(12) == 1 {
+        c = c.domain("rack", of(d, &ZONES));
+    }
+    c
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// A linear congruential source, for tests that need many draws.
+    struct Lcg(u64);
+
+    impl Dice for Lcg {
+        fn roll(&mut self, sides: u32) -> u32 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as u32 % sides
+        }
+    }
+
+    #[test]
+    fn twenty_kinds_and_more_are_drawn_each_at_least_once_in_a_hundred() {
+        let mut dice = Lcg(7);
+        let mut seen = BTreeMap::<_, u32>::new();
+        for _ in 0..20_000 {
+            *seen.entry(Op::draw(&mut dice, &Config::default()).kind()).or_default() += 1;
+        }
+        assert!(seen.len() >= 20);
+        let total: u32 = KINDS.iter().map(|k| k.1).sum();
+        assert_eq!(total, 1000);
+        for (name, share, _) in KINDS {
+            assert!(share >= 10, "{name}");
+            let expected = f64::from(share) * 20.0;
+            let off = (f64::from(seen[name]) - expected).abs();
+            assert!(off < 5.0 * expected.sqrt(), "{name}: {} of 20,000", seen[name]);
+        }
+    }
+
+    #[test]
+    fn a_spent_tape_gives_the_plainest_operation() {
+        let op = Op::draw(&mut Tape(std::iter::empty()), &Config::default());
+        assert_eq!(op, Op::Export);
+    }
+
+    #[test]
+    fn times_count_from_the_clock_and_a_stale_one_lies_before_it() {
+        let clock = Time::from_millis(500);
+        let op = Op::Expire(Time::from_millis(20)).anchored(clock);
+        assert_eq!(op, Op::Expire(Time::from_millis(520)));
+        assert_eq!(Op::Expire(STALE).anchored(clock), Op::Expire(Time::ZERO));
+    }
+}
