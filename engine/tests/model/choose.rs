@@ -141,10 +141,16 @@ impl View<'_> {
 
     /// Every right answer to `request`.
     pub fn pick(&self, request: &Request) -> Result<Pick, Refusal> {
+        self.pick_among(request, None)
+    }
+
+    /// Every right answer to `request` on the ranks `among`, if not on all that it may use.
+    pub fn pick_among(&self, request: &Request, among: Option<&[Rank]>) -> Result<Pick, Refusal> {
         let eligible = self.fleet.eligible(request)?;
         let unconstrained = Constraints::new();
         let constraints = request.constraints.as_deref().unwrap_or(&unconstrained);
-        let open = self.open(&eligible);
+        let mut open = self.open(&eligible);
+        open.retain(|r| among.is_none_or(|a| a.contains(r)));
         if open.is_empty() {
             return Err(match constraints.pin {
                 Some(pin) => Error::PinnedWorkerOverloaded { worker: pin.worker },

@@ -28,6 +28,7 @@ pub mod custom;
 pub mod fleet;
 pub mod limits;
 pub mod op;
+pub mod queue;
 pub mod rows;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use custom::Custom;
 use fleet::Fleet;
 use limits::Row;
 use op::{Nth, Op};
+use queue::{Policy, Queue, Waiting};
 use rows::{Live, Load, MAX_BLOCKS};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,6 +70,8 @@ pub struct Config {
     pub lease: Option<Duration>,
     /// What a host installed.
     pub custom: Custom,
+    /// The policy at the start; `None`: nobody ever waits.
+    pub policy: Option<Policy>,
 }
 
 impl Default for Config {
@@ -80,6 +84,7 @@ impl Default for Config {
             scope: Scope::Worker,
             lease: Some(Duration::from_secs(300)),
             custom: Custom::default(),
+            policy: None,
         }
     }
 }
@@ -148,6 +153,19 @@ pub enum Outcome {
     Expired(Vec<RequestId>),
     /// The live bookings, in no order.
     Live(Vec<LostBooking>),
+    /// The ticket under which an `admit` is known from now on, or why it neither goes nor waits.
+    Ticket(Result<u64, Refusal>),
+    /// The ticket that was withdrawn.
+    Withdrawn(u64),
+}
+
+/// What happens to somebody who asked to be admitted.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// It goes in, on any of the candidates. [`Model::settle`] must be told which one.
+    Admitted(u64, Pick),
+    /// It is refused.
+    Refused(u64, Refusal),
 }
 
 /// What a step must have done.
@@ -168,12 +186,25 @@ pub struct Counters {
     pub rejected: u64,
 }
 
-/// A booking that is chosen but for the rank.
+/// Who a choice is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    /// Nobody: nothing is booked.
+    Nothing,
+    /// A booking.
+    Booking,
+    /// Somebody who never waited.
+    Newcomer,
+    /// Somebody who waits under this ticket.
+    Waiter(u64),
+}
+
+/// A choice made but for the rank.
 #[derive(Clone, Debug)]
 struct Pending {
     pick: Pick,
     id: Option<RequestId>,
-    booked: bool,
+    of: For,
 }
 
 /// A pool, as the contract has it.
@@ -195,13 +226,24 @@ pub struct Model {
     closed: bool,
     pending: Option<Pending>,
     counters: Counters,
+    queue: Queue,
+    tickets: u64,
+    /// Who goes in without having waited: told by the next event.
+    newcomer: Option<(u64, Pick)>,
+    /// Whether somebody who headed a class or a lane was withdrawn in this step.
+    head_withdrawn: bool,
 }
 
 impl Model {
     /// An empty pool.
     pub fn new(config: Config) -> Model {
+        let policy = config.policy.clone().unwrap_or_else(Policy::none);
         Model {
             config,
+            queue: Queue::new(policy),
+            tickets: 0,
+            newcomer: None,
+            head_withdrawn: false,
             fleet: Fleet::default(),
             thresholds: Thresholds::NONE,
             bookings: BTreeMap::new(),
@@ -279,6 +321,7 @@ impl Model {
     /// If the last step's choice was not settled.
     pub fn step(&mut self, op: &Op) -> Step {
         assert!(self.pending.is_none(), "the last choice was not settled");
+        self.head_withdrawn = false;
         let before = self.clone();
         let outcome = self.apply(op);
         Step { outcome, epoch_moves: self.room_may_have_appeared(&before) }
@@ -293,15 +336,80 @@ impl Model {
         let pending = self.pending.take().expect("a choice to settle");
         let chosen = pending.pick.candidates.into_iter().find(|c| c.rank == rank);
         let chosen = chosen.expect("a candidate");
-        if pending.booked {
-            if !chosen.fits {
-                self.counters.rejected += 1;
-                return Err(Error::RowOverflow { rank });
+        if pending.of != For::Nothing && !chosen.fits {
+            self.counters.rejected += 1;
+            if let For::Waiter(ticket) = pending.of {
+                self.queue.leave(ticket);
             }
+            return Err(Error::RowOverflow { rank });
+        }
+        if let For::Waiter(ticket) = pending.of {
+            self.queue.admitted(ticket, rank, &self.fleet);
+        }
+        if pending.of != For::Nothing {
             self.land(rank, chosen.load, pending.id);
         }
         self.counters.selected += 1;
         Ok(())
+    }
+
+    /// What happens next to those who asked to be admitted, until nothing more does: due times
+    /// first, then what has become impossible, then whoever's turn it is.
+    ///
+    /// # Panics
+    /// If the last choice was not settled.
+    pub fn next_event(&mut self) -> Option<Event> {
+        assert!(self.pending.is_none(), "the last choice was not settled");
+        if let Some((ticket, pick)) = self.newcomer.take() {
+            return Some(Event::Admitted(ticket, pick));
+        }
+        let refused = self.queue.waiting.iter().find_map(|(ticket, w)| {
+            let why = if self.closed {
+                Error::Closed
+            } else if w.due.is_some_and(|due| self.clock >= due) {
+                Error::DeadlineExceeded
+            } else if queue::impossible(&self.fleet, &w.request) {
+                Error::NoEndpoints
+            } else {
+                return None;
+            };
+            Some((*ticket, Refusal::from(why)))
+        });
+        if let Some((ticket, why)) = refused {
+            return Some(self.refuse(ticket, why));
+        }
+        let mut queue = self.queue.clone();
+        let next = queue.next(&self.view());
+        self.queue = queue;
+        let ticket = next?;
+        let among = self.queue.may_land(ticket, &self.fleet);
+        let waiter = &self.queue.waiting[&ticket];
+        let id = waiter.id;
+        match self.view().pick_among(&waiter.request, Some(&among)) {
+            Ok(pick) => {
+                self.pending = Some(Pending { pick: pick.clone(), id, of: For::Waiter(ticket) });
+                Some(Event::Admitted(ticket, pick))
+            }
+            Err(why) => Some(self.refuse(ticket, why)),
+        }
+    }
+
+    fn refuse(&mut self, ticket: u64, why: Refusal) -> Event {
+        self.queue.leave(ticket);
+        self.count(&why);
+        Event::Refused(ticket, why)
+    }
+
+    /// The tickets of those who wait, in the order of arrival: what [`Nth`] counts in.
+    pub fn waiting(&self) -> Vec<u64> {
+        self.queue.waiting.keys().copied().collect()
+    }
+
+    /// What the class of this name has waiting.
+    pub fn depth(&self, class: &str) -> queue::Depth {
+        let named = |c: &queue::Class| c.name.as_str() == class;
+        let class = self.queue.policy.classes.iter().position(named).expect("a class");
+        self.queue.depth(class)
     }
 
     fn land(&mut self, rank: Rank, load: Load, id: Option<RequestId>) {
@@ -336,9 +444,19 @@ impl Model {
             }
             Op::SetThresholds(t) => Outcome::Done(self.set_thresholds(*t)),
             Op::ClearThresholds => Outcome::Done(self.set_thresholds(Thresholds::NONE)),
-            Op::Select(request) => self.choose(request, None, false),
-            Op::Book(request) => self.choose(request, None, true),
-            Op::BookAs(id, request) => self.choose(request, Some(*id), true),
+            Op::Select(request) => self.choose(request, None, For::Nothing),
+            Op::Book(request) => self.choose(request, None, For::Booking),
+            Op::BookAs(id, request) => self.choose(request, Some(*id), For::Booking),
+            Op::Admit(request) => Outcome::Ticket(self.admit(request, None)),
+            Op::AdmitAs(id, request) => Outcome::Ticket(self.admit(request, Some(*id))),
+            Op::Cancel(nth) => match nth.of(self.queue.waiting.len()) {
+                Some(i) => self.withdraw(self.waiting()[i]),
+                None => Outcome::Nothing,
+            },
+            Op::Reload(policy) => {
+                self.queue.reload(policy.clone());
+                Outcome::Done(Ok(()))
+            }
             Op::Import(rank, request) => Outcome::Placed(self.import(*rank, request, None)),
             Op::ImportAs(id, rank, request) => {
                 Outcome::Placed(self.import(*rank, request, Some(*id)))
@@ -415,19 +533,94 @@ impl Model {
         Ok(())
     }
 
-    fn choose(&mut self, request: &Request, id: Option<RequestId>, booked: bool) -> Outcome {
+    fn choose(&mut self, request: &Request, id: Option<RequestId>, of: For) -> Outcome {
         self.clock = self.clock.max(request.now);
-        match self.checked(request, id).and_then(|()| self.view().pick(request)) {
-            Ok(pick) => {
-                self.pending = Some(Pending { pick: pick.clone(), id, booked });
-                Outcome::Pick(Ok(pick))
-            }
-            Err(why) => {
-                let other = matches!(why, Refusal::Is(Error::Closed | Error::DeadlineExceeded));
-                self.counters.rejected += u64::from(!other);
-                Outcome::Pick(Err(why))
+        let pick = self.checked(request, id).and_then(|()| self.view().pick(request));
+        match &pick {
+            Ok(pick) => self.pending = Some(Pending { pick: pick.clone(), id, of }),
+            Err(why) => self.count(why),
+        }
+        Outcome::Pick(pick)
+    }
+
+    fn count(&mut self, why: &Refusal) {
+        let other = matches!(why, Refusal::Is(Error::Closed | Error::DeadlineExceeded));
+        self.counters.rejected += u64::from(!other);
+    }
+
+    fn admit(&mut self, request: &Request, id: Option<RequestId>) -> Result<u64, Refusal> {
+        self.clock = self.clock.max(request.now);
+        let admitted = self.try_admit(request, id);
+        if let Err(why) = &admitted {
+            self.count(why);
+        }
+        admitted
+    }
+
+    /// Goes in at once, or joins the queue: whether it is let in from there, the next events say.
+    fn try_admit(&mut self, request: &Request, id: Option<RequestId>) -> Result<u64, Refusal> {
+        self.checked(request, id)?;
+        let eligible = self.fleet.eligible(request)?;
+        let view = self.view();
+        let uncached = queue::uncached(&view, request, &eligible);
+        let class = self.queue.policy.class(request.class.as_ref(), uncached);
+        let backlog = !self.queue.waiting.is_empty();
+        let ticket = self.tickets;
+
+        if request.upstream || (!backlog && self.queue.gate(class, &eligible, &view)) {
+            let pick = view.pick(request)?;
+            self.tickets += 1;
+            self.newcomer = Some((ticket, pick.clone()));
+            self.pending = Some(Pending { pick, id, of: For::Newcomer });
+            return Ok(ticket);
+        }
+
+        let settings = self.queue.policy.classes[class].clone();
+        let due = request.due.or(settings.max_wait.map(|wait| self.clock.after(wait)));
+        let arrived = self.clock;
+        let request = request.clone();
+        let do_not_queue = request.do_not_queue;
+        let before = self.queue.depth(class);
+        let never = settings.limits.iter().position(|l| *l == Some(0));
+        let mut queue = self.queue.clone();
+        queue
+            .waiting
+            .insert(ticket, Waiting { request, id, class, uncached, arrived, due, passed: 0 });
+        // Nobody who waits could go, so the newcomer's turn comes now or it waits.
+        let goes = queue.candidate(class, &view) == Some(ticket);
+        let alone = before.requests == 0;
+        if !goes && do_not_queue {
+            let waiting = before.requests;
+            return Err(Error::WouldQueue { class: settings.name, waiting }.into());
+        }
+        if let Some(i) = never
+            && !(goes && alone)
+        {
+            let (kind, current) = before.by_kind()[i];
+            return Err(
+                Error::QueueRejected { class: settings.name, kind, current, limit: 0 }.into()
+            );
+        }
+        if !goes {
+            let workers = self.fleet.workers.len() as u64;
+            for ((kind, current), limit) in before.by_kind().into_iter().zip(settings.limits) {
+                let limit = limit.map(|l| l.saturating_mul(workers));
+                if let Some(limit) = limit.filter(|l| current >= *l) {
+                    let class = settings.name;
+                    return Err(Error::QueueRejected { class, kind, current, limit }.into());
+                }
             }
         }
+        self.queue = queue;
+        self.tickets += 1;
+        Ok(ticket)
+    }
+
+    fn withdraw(&mut self, ticket: u64) -> Outcome {
+        let class = self.queue.waiting[&ticket].class;
+        self.head_withdrawn = self.queue.heads(class).contains(&ticket);
+        self.queue.leave(ticket);
+        Outcome::Withdrawn(ticket)
     }
 
     /// What is looked at before any rank is.
@@ -447,8 +640,17 @@ impl Model {
         if !bad.is_empty() {
             return Err(Refusal::Request(bad));
         }
+        if let Some(class) = &request.class
+            && request.strict_class
+            && !self.queue.policy.knows(class)
+        {
+            return Err(Error::UnknownClass { class: class.clone() }.into());
+        }
+        let waits = |id| self.queue.waiting.values().any(|w| w.id == Some(id));
         match id {
-            Some(id) if self.ids.contains_key(&id) => Err(Error::DuplicateRequest { id }.into()),
+            Some(id) if self.ids.contains_key(&id) || waits(id) => {
+                Err(Error::DuplicateRequest { id }.into())
+            }
             _ => Ok(()),
         }
     }
@@ -608,7 +810,10 @@ impl Model {
             // What lost its rank has nothing left to take off.
             a.stands(&self.fleet) && self.bookings.get(key).is_none_or(|b| lighter(a, b))
         });
+        let policy = &self.queue.policy != &before.queue.policy;
         taken_off
+            || policy
+            || self.head_withdrawn
             || fleet::loosened(&before.fleet, &self.fleet)
             || limits::loosened(&before.thresholds, &self.thresholds)
     }

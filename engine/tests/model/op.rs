@@ -11,6 +11,7 @@ use vacancy::{
 };
 
 use super::custom::{Custom, Filter, Picker, Scorer};
+use super::queue::Policy;
 use super::{Config, Scope};
 
 /// Which of the bookings that the host holds as values, modulo how many there are.
@@ -79,6 +80,14 @@ pub enum Op {
     Expire(Time),
     /// `close`.
     Close,
+    /// `admit`, by value.
+    Admit(Request),
+    /// `admit_as`.
+    AdmitAs(RequestId, Request),
+    /// A waiting future dropped: which of those that wait, in the order of arrival.
+    Cancel(Nth),
+    /// Another policy.
+    Reload(Policy),
 }
 
 /// Where numbers come from.
@@ -161,6 +170,8 @@ impl Op {
             Op::Overloaded(_, _, lease) => *lease = lease.map(anchor),
             Op::Select(r)
             | Op::Book(r)
+            | Op::Admit(r)
+            | Op::AdmitAs(_, r)
             | Op::BookAs(_, r)
             | Op::Import(_, r)
             | Op::ImportAs(_, _, r) => {
@@ -201,6 +212,10 @@ impl Op {
             Op::Export => "export",
             Op::Expire(..) => "expire",
             Op::Close => "close",
+            Op::Admit(..) => "admit",
+            Op::AdmitAs(..) => "admit_as",
+            Op::Cancel(..) => "cancel",
+            Op::Reload(..) => "reload",
         }
     }
 }
@@ -243,6 +258,7 @@ pub fn config(d: &mut dyn Dice) -> Config {
             }),
             picker: rarely(d, |d| of(d, &[Picker::Dearest, Picker::Fails])),
         },
+        policy: None,
     }
 }
 

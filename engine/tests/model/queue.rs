@@ -1,0 +1,451 @@
+//! Who waits, and whose turn it is (SPEC section 7), as one plain list of waiting requests.
+//!
+//! Nothing is kept sorted and nothing is remembered that can be looked up: at every look the list
+//! is searched for the entry that would go next. The state that is left is what the contract names:
+//! each class's credit, whose turn it is, and how often a head was passed.
+//!
+//! Where the contract is silent:
+//!
+//! - The turn. The class that has it serves while its credit covers its next head; then it is
+//!   granted one quantum, once a turn; when that does not cover the head either, the turn goes on
+//!   to the next class in the order of declaration. A round in which every class that could go was
+//!   granted and none could move is repeated as often as it takes.
+//! - A class whose queue empties ends its turn.
+//! - What a class serves is charged when it is admitted; a request that is refused at its turn is
+//!   not.
+//! - The protected head is the first waiting request of the class that is not in a rank's lane, if
+//!   it has constraints of its own (or an adapter). Whoever stands behind it, in a lane or not,
+//!   passes it by going first. Once it was passed K times on ranks it may use, the others of its
+//!   class see only the ranks that it may not use, at the gate as at the choice.
+//! - A request whose gate is open and that selection then refuses is refused: the gate decides who
+//!   waits, and what has stopped waiting is judged like any other.
+//! - A due time that the class gave stays when a policy reload changes the class.
+
+use super::choose::View;
+use super::fleet::Fleet;
+use super::limits::is_full;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use vacancy::{Constraints, LimitKind, Name, Rank, Request, RequestId, Thresholds, Time};
+
+/// How far behind a blocked head is looked.
+pub const LOOK_AHEAD: usize = 32;
+/// How often a head may be passed on ranks that it may use.
+pub const PASSES: u32 = 16;
+
+/// How requests of one class are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// First come, first served.
+    Fcfs,
+    /// Weighted shortest processing time.
+    Wspt,
+    /// Earliest due time.
+    Edf,
+}
+
+/// One class of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// Its name.
+    pub name: Name,
+    /// The family and the bucket that it serves; `None`: it is reached by its name.
+    pub cell: Option<(Name, Name)>,
+    /// Uncached tokens per round.
+    pub quantum: u64,
+    /// The order of its requests.
+    pub order: Order,
+    /// When a rank counts as full for it.
+    pub thresholds: Thresholds,
+    /// The share of ranks that must be full.
+    pub busy_worker_ratio: Option<f64>,
+    /// What may wait, per worker: requests, prompt tokens, cached prompt tokens.
+    pub limits: [Option<u64>; 3],
+    /// The due time of requests that bring none.
+    pub max_wait: Option<Duration>,
+}
+
+impl Class {
+    /// A class that is reached by its name, without thresholds or limits.
+    pub fn new(name: &str, quantum: u64) -> Class {
+        Class {
+            name: name.into(),
+            cell: None,
+            quantum,
+            order: Order::Fcfs,
+            thresholds: Thresholds::NONE,
+            busy_worker_ratio: None,
+            limits: [None; 3],
+            max_wait: None,
+        }
+    }
+
+    /// How many of `n` ranks must be full for the class to wait: the smallest `k` that reaches the
+    /// ratio in either form.
+    fn full_to_wait(&self, n: usize) -> usize {
+        let reaches = |k: usize, r: f64| k as f64 >= r * n as f64 || k as f64 / n as f64 >= r;
+        match self.busy_worker_ratio {
+            None => n,
+            Some(r) => (0..=n).find(|k| reaches(*k, r)).unwrap_or(n),
+        }
+    }
+}
+
+/// The classes and how requests find theirs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// The family of requests that name none that exists.
+    pub default_family: Name,
+    /// Least uncached tokens and name of each bucket, from 0 on, increasing.
+    pub buckets: Vec<(u64, Name)>,
+    /// The classes, in the order of declaration.
+    pub classes: Vec<Class>,
+}
+
+impl Policy {
+    /// One class, `default`, that never waits.
+    pub fn none() -> Policy {
+        let mut class = Class::new("default", 1);
+        class.cell = Some(("default".into(), "all".into()));
+        Policy {
+            default_family: "default".into(),
+            buckets: vec![(0, "all".into())],
+            classes: vec![class],
+        }
+    }
+
+    /// Whether `name` is one that a request may ask for.
+    pub fn knows(&self, name: &Name) -> bool {
+        self.classes.iter().any(|c| match &c.cell {
+            None => c.name == *name,
+            Some((family, _)) => family == name,
+        })
+    }
+
+    /// The class of a request that asks for `name` and has `uncached` tokens to compute.
+    pub fn class(&self, name: Option<&Name>, uncached: u64) -> usize {
+        let explicit = |c: &Class| c.cell.is_none() && Some(&c.name) == name;
+        if let Some(i) = self.classes.iter().position(explicit) {
+            return i;
+        }
+        let family = name.filter(|n| self.knows(n)).unwrap_or(&self.default_family);
+        let (_, bucket) = self
+            .buckets
+            .iter()
+            .rfind(|(min, _)| *min <= uncached)
+            .expect("the first bucket starts at 0");
+        let cell = |c: &Class| c.cell.as_ref().is_some_and(|(f, b)| f == family && b == bucket);
+        self.classes.iter().position(cell).expect("every family has a class for every bucket")
+    }
+}
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// What it asked for.
+    pub request: Request,
+    /// Its id, if it is admitted by id.
+    pub id: Option<RequestId>,
+    /// Its class.
+    pub class: usize,
+    /// Tokens to compute, against the best overlap when it arrived.
+    pub uncached: u64,
+    /// When it arrived.
+    pub arrived: Time,
+    /// When it must have been admitted.
+    pub due: Option<Time>,
+    /// How often it was passed on a rank that it may use, while it was the head.
+    pub passed: u32,
+}
+
+impl Waiting {
+    /// What serving it costs its class.
+    pub fn cost(&self) -> u64 {
+        self.uncached.max(1)
+    }
+
+    /// The rank whose lane it waits in.
+    fn lane(&self) -> Option<Rank> {
+        let pin = self.request.constraints.as_ref()?.pin?;
+        Some(Rank { worker: pin.worker, dp_rank: pin.dp_rank? })
+    }
+
+    /// Whether not every rank is as good to it as any other. Soft wishes are no constraint: no
+    /// rank is barred by them.
+    fn constrained(&self) -> bool {
+        let hard = |c: &Constraints| {
+            c.pin.is_some()
+                || c.allow.is_some()
+                || !c.deny.is_empty()
+                || !c.taints.is_empty()
+                || !c.domain.is_empty()
+        };
+        self.request.lora.is_some() || self.request.constraints.as_deref().is_some_and(hard)
+    }
+
+    /// The structurally eligible ranks; none while the only ones are unavailable.
+    fn may_use(&self, fleet: &Fleet) -> Vec<Rank> {
+        fleet.eligible(&self.request).unwrap_or_default()
+    }
+
+    fn jump(&self) -> f64 {
+        let jump = self.request.priority_jump;
+        if jump.is_finite() && jump > 0.0 { jump } else { 0.0 }
+    }
+}
+
+/// What a class has waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Requests.
+    pub requests: u64,
+    /// Prompt tokens.
+    pub tokens: u64,
+    /// Prompt tokens that were cached somewhere.
+    pub cached: u64,
+}
+
+impl Depth {
+    /// By kind of limit, in the order of [`Class::limits`].
+    pub fn by_kind(self) -> [(LimitKind, u64); 3] {
+        [
+            (LimitKind::Requests, self.requests),
+            (LimitKind::RawIslTokens, self.tokens),
+            (LimitKind::CachedTokens, self.cached),
+        ]
+    }
+}
+
+/// Everybody who waits. Tickets count up in the order of arrival.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// The policy in force.
+    pub policy: Policy,
+    /// By ticket.
+    pub waiting: BTreeMap<u64, Waiting>,
+    /// Credit of each class, in tokens.
+    pub credit: Vec<u128>,
+    turn: usize,
+    granted: bool,
+}
+
+impl Queue {
+    /// Nobody waits.
+    pub fn new(policy: Policy) -> Queue {
+        let credit = vec![0; policy.classes.len()];
+        Queue { policy, waiting: BTreeMap::new(), credit, turn: 0, granted: false }
+    }
+
+    /// What `class` has waiting.
+    pub fn depth(&self, class: usize) -> Depth {
+        let mut d = Depth::default();
+        for w in self.waiting.values().filter(|w| w.class == class) {
+            d.requests += 1;
+            d.tokens += w.request.isl;
+            d.cached += w.request.isl - w.uncached;
+        }
+        d
+    }
+
+    /// Puts another policy in force.
+    pub fn reload(&mut self, policy: Policy) {
+        for w in self.waiting.values_mut() {
+            w.class = policy.class(w.request.class.as_ref(), w.uncached);
+        }
+        self.credit = vec![0; policy.classes.len()];
+        (self.turn, self.granted) = (0, false);
+        self.policy = policy;
+    }
+
+    /// Takes `ticket` out.
+    pub fn leave(&mut self, ticket: u64) -> Option<Waiting> {
+        let left = self.waiting.remove(&ticket)?;
+        if self.depth(left.class).requests == 0 {
+            self.credit[left.class] = 0;
+            if self.turn == left.class {
+                self.pass_turn();
+            }
+        }
+        Some(left)
+    }
+
+    /// Takes `ticket` out as admitted on `rank`: its class pays, and the head that it passed, if it
+    /// may use `rank`, counts.
+    pub fn admitted(&mut self, ticket: u64, rank: Rank, fleet: &Fleet) {
+        let entry = &self.waiting[&ticket];
+        let (class, cost) = (entry.class, u128::from(entry.cost()));
+        let line = self.line(class);
+        if let Some(head) = self.protected(&line)
+            && before(&line, head, ticket)
+            && self.waiting[&head].may_use(fleet).contains(&rank)
+        {
+            self.waiting.get_mut(&head).expect("waits").passed += 1;
+        }
+        self.credit[class] = self.credit[class].saturating_sub(cost);
+        self.leave(ticket);
+    }
+
+    /// Those who wait in `class`, first to last.
+    pub fn line(&self, class: usize) -> Vec<u64> {
+        let order = self.policy.classes[class].order;
+        let mut line: Vec<u64> =
+            self.waiting.iter().filter(|(_, w)| w.class == class).map(|(t, _)| *t).collect();
+        line.sort_by(|a, b| {
+            let (x, y) = (&self.waiting[a], &self.waiting[b]);
+            let due = |w: &Waiting| w.due.unwrap_or(Time::NEVER);
+            let priorities = match order {
+                Order::Edf => due(x).cmp(&due(y)),
+                Order::Fcfs | Order::Wspt => y
+                    .request
+                    .strict_priority
+                    .cmp(&x.request.strict_priority)
+                    .then(due(x).cmp(&due(y)))
+                    .then(score(order, y).total_cmp(&score(order, x))),
+            };
+            priorities.then(a.cmp(b))
+        });
+        line
+    }
+
+    /// The first of each lane of `class`, and the first that is in none.
+    pub fn heads(&self, class: usize) -> Vec<u64> {
+        let mut seen = Vec::new();
+        let mut heads = self.line(class);
+        heads.retain(|t| {
+            let lane = self.waiting[t].lane();
+            let first = !seen.contains(&lane);
+            seen.push(lane);
+            first
+        });
+        heads
+    }
+
+    /// The head that must not be passed too often: the first that is in no lane, if it has
+    /// constraints of its own.
+    fn protected(&self, line: &[u64]) -> Option<u64> {
+        let head = line.iter().copied().find(|t| self.waiting[t].lane().is_none())?;
+        self.waiting[&head].constrained().then_some(head)
+    }
+
+    /// The ranks that `ticket` of `class` must leave to the head before it.
+    fn reserved(&self, line: &[u64], ticket: u64, fleet: &Fleet) -> Vec<Rank> {
+        match self.protected(line) {
+            Some(head) if before(line, head, ticket) && self.waiting[&head].passed >= PASSES => {
+                self.waiting[&head].may_use(fleet)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The ranks that `ticket` may land on now, its gate aside: those it may use and need not
+    /// leave to the head before it.
+    pub fn may_land(&self, ticket: u64, fleet: &Fleet) -> Vec<Rank> {
+        let line = self.line(self.waiting[&ticket].class);
+        let reserved = self.reserved(&line, ticket, fleet);
+        let mut ranks = self.waiting[&ticket].may_use(fleet);
+        ranks.retain(|r| !reserved.contains(r));
+        ranks
+    }
+
+    /// Whether a class with these thresholds lets a request through that may land on `ranks`.
+    pub fn gate(&self, class: usize, ranks: &[Rank], view: &View<'_>) -> bool {
+        let class = &self.policy.classes[class];
+        if ranks.is_empty() {
+            return false;
+        }
+        if class.thresholds == Thresholds::NONE {
+            return true;
+        }
+        let full = |r: &&Rank| {
+            is_full(&class.thresholds, view.row(**r), view.fleet.capacity(**r))
+                || view.fleet.overloaded(r.worker, view.now)
+        };
+        ranks.iter().filter(full).count() < class.full_to_wait(ranks.len())
+    }
+
+    /// Who of `class` would go now: the first in line whose gate is open, among the first of each
+    /// lane, the first that is in none, and those that may be looked at behind it.
+    pub fn candidate(&self, class: usize, view: &View<'_>) -> Option<u64> {
+        let line = self.line(class);
+        let heads = self.heads(class);
+        let ahead = if self.protected(&line).is_some() { LOOK_AHEAD } else { 0 };
+        let mut looked = 0;
+        for &ticket in &line {
+            let head = heads.contains(&ticket);
+            if !head && self.waiting[&ticket].lane().is_none() {
+                looked += 1;
+            }
+            let looked_at = head || (self.waiting[&ticket].lane().is_none() && looked <= ahead);
+            if looked_at && self.gate(class, &self.may_land(ticket, view.fleet), view) {
+                return Some(ticket);
+            }
+        }
+        None
+    }
+
+    /// Who goes next, over all classes.
+    pub fn next(&mut self, view: &View<'_>) -> Option<u64> {
+        let classes = self.policy.classes.len();
+        let ready: Vec<Option<u64>> = (0..classes).map(|c| self.candidate(c, view)).collect();
+        if ready.iter().all(Option::is_none) {
+            // Nothing at all can go: whoever has the turn keeps it.
+            return None;
+        }
+        let lacks = |q: &Queue, c: usize, ticket: u64| {
+            u128::from(q.waiting[&ticket].cost()).saturating_sub(q.credit[c])
+        };
+        loop {
+            for _ in 0..=classes {
+                let c = self.turn;
+                if let Some(ticket) = ready[c] {
+                    if lacks(self, c, ticket) > 0 && !self.granted {
+                        self.credit[c] += u128::from(self.policy.classes[c].quantum);
+                        self.granted = true;
+                    }
+                    if lacks(self, c, ticket) == 0 {
+                        return Some(ticket);
+                    }
+                }
+                self.pass_turn();
+            }
+            // Whole rounds that would move nobody are granted at once.
+            let quantum = |c: usize| u128::from(self.policy.classes[c].quantum);
+            let could_go = || ready.iter().enumerate().filter_map(|(c, t)| Some((c, (*t)?)));
+            let rounds = could_go().map(|(c, t)| lacks(self, c, t).div_ceil(quantum(c))).min();
+            let fruitless = rounds.unwrap_or(1).saturating_sub(1);
+            let grants: Vec<_> = could_go().map(|(c, _)| (c, fruitless * quantum(c))).collect();
+            grants.into_iter().for_each(|(c, grant)| self.credit[c] += grant);
+        }
+    }
+
+    fn pass_turn(&mut self) {
+        self.turn = (self.turn + 1) % self.policy.classes.len();
+        self.granted = false;
+    }
+}
+
+fn before(line: &[u64], a: u64, b: u64) -> bool {
+    let place = |t: u64| line.iter().position(|x| *x == t);
+    place(a) < place(b)
+}
+
+fn score(order: Order, w: &Waiting) -> f64 {
+    match order {
+        Order::Fcfs => w.jump() - w.arrived.as_secs_f64(),
+        Order::Wspt => (1.0 + w.jump()) / w.uncached.max(1) as f64,
+        Order::Edf => 0.0,
+    }
+}
+
+/// Tokens to compute for `request` against the best overlap among the ranks it may use.
+pub fn uncached(view: &View<'_>, request: &Request, eligible: &[Rank]) -> u64 {
+    let cached = eligible.iter().map(|r| view.cached_tokens(request, *r)).max();
+    request.isl - cached.unwrap_or(0)
+}
+
+/// Whether `request` waits for a rank that no change of availability can bring: it must be refused.
+pub fn impossible(fleet: &Fleet, request: &Request) -> bool {
+    let mut reachable = fleet.clone();
+    reachable.workers.values_mut().for_each(|w| w.available = true);
+    reachable.eligible(request).is_err()
+}
