@@ -1,17 +1,33 @@
 //! Lock-free admission and placement for LLM inference routers.
 
+mod booking;
 mod choice;
 mod error;
 mod fleet;
 mod limits;
+mod load;
 mod names;
+mod pass;
+mod pool;
+mod queue;
 mod request;
+mod room;
+mod sync;
 mod time;
 
+pub use booking::{Booking, Expired, Live, Lost, Placed};
 pub use choice::{Choice, Forgone, Weights};
 pub use error::{Error, LimitKind};
 pub use fleet::spec::{MAX_DP_SIZE, WorkerSpec};
+pub use limits::handle::RejectThresholds;
+pub use limits::rules::RejectScope;
 pub use limits::thresholds::{Change, Thresholds, ThresholdsUpdate};
+pub use load::monitor::Signals;
 pub use names::{Attempt, Name, Rank, RequestId, WorkerId};
+pub use pass::backend::Backend;
+pub use pool::{
+    Counters, DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Idle, Pool, PoolBuilder, RankLoad, Snapshot,
+};
 pub use request::{Constraints, Overlap, Overrides, Prompt, Request, Target};
+pub use room::signal::{Epoch, RoomChanged};
 pub use time::Time;

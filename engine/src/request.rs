@@ -199,6 +199,15 @@ impl Constraints {
         self
     }
 
+    /// Whether it takes any rank out (soft preferences do not).
+    pub(crate) fn restricts(&self) -> bool {
+        self.pin.is_some()
+            || self.allow.is_some()
+            || !self.deny.is_empty()
+            || !self.taints.is_empty()
+            || !self.domain.is_empty()
+    }
+
     fn validate(&self) -> Result<(), Error> {
         for (taint, factor) in &self.prefer {
             if !(*factor > 0.0 && *factor <= 1.0) {
@@ -267,7 +276,7 @@ pub struct Request {
     pub prompt: Option<Prompt>,
     /// What ranks have cached of the prompt; ranks not listed have nothing. Of two entries for one
     /// rank the last one stands.
-    pub overlaps: Vec<Overlap>,
+    pub overlaps: Option<Arc<[Overlap]>>,
     /// Block positions that a shared cache holds, sorted and disjoint.
     pub shared: Vec<Range<u32>>,
     /// Which ranks it may use at this hop.
@@ -304,7 +313,7 @@ impl Request {
             isl,
             now: Time::ZERO,
             prompt: None,
-            overlaps: Vec::new(),
+            overlaps: None,
             shared: Vec::new(),
             constraints: None,
             lora: None,
@@ -337,8 +346,9 @@ impl Request {
 
     /// Sets what ranks have cached.
     #[must_use]
-    pub fn overlaps(mut self, overlaps: impl Into<Vec<Overlap>>) -> Self {
-        self.overlaps = overlaps.into();
+    pub fn overlaps(mut self, overlaps: impl Into<Arc<[Overlap]>>) -> Self {
+        let overlaps = overlaps.into();
+        self.overlaps = (!overlaps.is_empty()).then_some(overlaps);
         self
     }
 
@@ -458,7 +468,7 @@ impl Request {
             }
             Some(p) => p.len() as u32,
         };
-        for o in &self.overlaps {
+        for o in self.overlaps.iter().flat_map(|o| o.iter()) {
             o.validate()?;
         }
         if let Some(c) = &self.constraints {

@@ -10,7 +10,12 @@ pub(crate) mod atomic {
 }
 
 pub(crate) use parking_lot::{Mutex, MutexGuard};
-pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::{Arc, Weak};
+pub(crate) use std::thread_local;
+
+pub(crate) mod thread {
+    pub(crate) use std::thread::{Thread, current, park};
+}
 
 pub(crate) mod hint {
     pub(crate) use std::hint::spin_loop;
@@ -35,5 +40,29 @@ impl<T> UnsafeCell<T> {
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
+    }
+}
+
+/// A value that is read without a lock and replaced almost never.
+///
+/// Writers take turns by a lock of their own. The model checker's stand-in is an atomic index, as
+/// a lock in its place would order more than this does.
+pub(crate) struct Published<T>(arc_swap::ArcSwap<T>);
+
+impl<T> Published<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Published(arc_swap::ArcSwap::from_pointee(value))
+    }
+
+    /// The value that was stored last, or one stored before it; never older than what the caller
+    /// has synchronised with.
+    #[inline(always)]
+    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<T>> {
+        self.0.load()
+    }
+
+    /// Replaces the value; publishes (release) what was written before.
+    pub(crate) fn store(&self, value: Arc<T>) {
+        self.0.store(value);
     }
 }

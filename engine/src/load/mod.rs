@@ -1,4 +1,7 @@
 //! What ranks carry: packed rows and what may be done to them.
 
+pub(crate) mod ids;
+pub(crate) mod monitor;
+pub(crate) mod prompts;
 pub(crate) mod row;
 pub(crate) mod slot;

@@ -25,18 +25,37 @@ impl Load {
     }
 }
 
-/// The most a row may show without being full: `u32::MAX` is no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
-    /// Prefill tokens.
-    pub tokens: u32,
-    /// KV blocks.
-    pub blocks: u32,
-}
+/// The most a row may show without being full, in the layout of the row, so that one vector
+/// comparison judges both halves. `u32::MAX` tokens, or [`MAX_BLOCKS`] blocks, is no limit; a dead
+/// row, whose top bit is set, is past every limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit(u64);
 
 impl Limit {
-    /// Never full.
-    pub(crate) const NONE: Limit = Limit { tokens: u32::MAX, blocks: u32::MAX };
+    /// Only a dead row is past it.
+    pub(crate) const NONE: Limit = Limit::new(u32::MAX, MAX_BLOCKS);
+
+    /// At most `tokens` and `blocks`; more blocks than a row can show are no limit.
+    pub(crate) const fn new(tokens: u32, blocks: u32) -> Limit {
+        let blocks = if blocks > MAX_BLOCKS { MAX_BLOCKS } else { blocks };
+        Limit((blocks as u64) << BLOCKS_SHIFT | tokens as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u64) -> Limit {
+        Limit(bits)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl std::fmt::Debug for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Limit({} tokens, {} blocks)", self.0 as u32, self.0 >> BLOCKS_SHIFT)
+    }
 }
 
 const BLOCKS_SHIFT: u32 = 32;
@@ -84,10 +103,10 @@ impl Row {
         self.0 & DEAD != 0
     }
 
-    /// Full iff past either limit; equal is not over.
+    /// Full iff past either half of the limit, or dead; equal is not over.
     #[inline(always)]
     pub(crate) const fn exceeds(self, limit: Limit) -> bool {
-        self.tokens() > limit.tokens || self.blocks() > limit.blocks
+        self.0 as u32 > limit.0 as u32 || (self.0 >> BLOCKS_SHIFT) > (limit.0 >> BLOCKS_SHIFT)
     }
 
     /// This row with `load` added; `None` if either part does not fit.
@@ -105,7 +124,10 @@ impl Row {
     /// should it ever, it stops there and a debug build says so.
     #[inline(always)]
     pub(crate) fn minus(self, load: Load) -> Row {
-        debug_assert!(self.tokens() >= load.tokens && self.blocks() >= load.blocks, "{self:?} - {load:?}");
+        debug_assert!(
+            self.tokens() >= load.tokens && self.blocks() >= load.blocks,
+            "{self:?} - {load:?}"
+        );
         let tokens = self.tokens().saturating_sub(load.tokens);
         let blocks = self.blocks().saturating_sub(load.blocks);
         Row((self.0 & DEAD) | (blocks as u64) << BLOCKS_SHIFT | tokens as u64)
@@ -145,9 +167,11 @@ mod tests {
     #[test]
     fn equal_is_not_over() {
         let row = Row::EMPTY.plus(Load::new(10, 4)).unwrap();
-        assert!(!row.exceeds(Limit { tokens: 10, blocks: 4 }));
-        assert!(row.exceeds(Limit { tokens: 9, blocks: 4 }));
-        assert!(row.exceeds(Limit { tokens: 10, blocks: 3 }));
+        assert!(!row.exceeds(Limit::new(10, 4)));
+        assert!(row.exceeds(Limit::new(9, 4)));
+        assert!(row.exceeds(Limit::new(10, 3)));
         assert!(!row.exceeds(Limit::NONE));
+        assert!(Row::VACANT.exceeds(Limit::NONE));
+        assert_eq!(Limit::new(1, u32::MAX), Limit::new(1, MAX_BLOCKS));
     }
 }

@@ -35,7 +35,11 @@ pub(crate) enum Refusal {
 /// Adds `load` if `judge` passes the very value that it is added to. Lock-free: every retry is
 /// another thread's success. Returns the row that now stands.
 #[inline]
-pub(crate) fn add(row: &AtomicU64, load: Load, judge: impl Fn(Row) -> bool) -> Result<Row, Refusal> {
+pub(crate) fn add(
+    row: &AtomicU64,
+    load: Load,
+    judge: impl Fn(Row) -> bool,
+) -> Result<Row, Refusal> {
     // Acquire: a row opened by `reopen` comes with what was written before it.
     let mut seen = Row::from_bits(row.load(Ordering::Acquire));
     loop {

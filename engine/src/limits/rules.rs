@@ -1,0 +1,39 @@
+//! The thresholds that one pool is under, compiled into integer limits rank by rank.
+#![forbid(unsafe_code)]
+
+use crate::limits::thresholds::Thresholds;
+use crate::load::row::Limit;
+
+/// How the reject thresholds skip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RejectScope {
+    /// A worker is skipped when all of its ranks are full; while any has room, all stay candidates.
+    #[default]
+    Worker,
+    /// Each rank is judged on its own.
+    Rank,
+}
+
+/// Thresholds in force in one pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) reject: Thresholds,
+    pub(crate) scope: RejectScope,
+    /// One set per policy class, in the order of the classes.
+    pub(crate) classes: Vec<Thresholds>,
+}
+
+/// The integer limit of one rank under `thresholds`.
+pub(crate) fn compile(
+    thresholds: &Thresholds,
+    max_num_batched_tokens: Option<u64>,
+    total_kv_blocks: Option<u64>,
+) -> Limit {
+    // A row cannot show more than its bits hold, so a wider limit is no limit.
+    let narrow = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
+    Limit::new(
+        narrow(thresholds.token_limit(max_num_batched_tokens)),
+        narrow(thresholds.block_limit(total_kv_blocks)),
+    )
+}

@@ -1,0 +1,188 @@
+//! Bookings under a request id, for hosts that cannot keep a value. Each call takes the lock of
+//! one of 64 tables; rows change under it, signals and drops come after it.
+#![forbid(unsafe_code)]
+
+use crate::booking::{Expired, Landed, Live, Placed};
+use crate::error::Error;
+use crate::load::slot::Refusal;
+use crate::names::{Attempt, Rank, RequestId};
+use crate::pool::choose::{Placement, Purpose};
+use crate::pool::{Inner, Pool};
+use crate::request::Request;
+use crate::time::Time;
+
+/// An id taken for a call; given up when the call does not end in a booking, panics included.
+pub(crate) struct Reservation<'a> {
+    inner: &'a Inner,
+    id: RequestId,
+    pub(crate) attempt: Attempt,
+    filled: bool,
+}
+
+impl Reservation<'_> {
+    pub(crate) fn fill(mut self, landed: Landed) -> Attempt {
+        self.filled = true;
+        self.inner.ids.fill(self.id, landed, self.inner.time());
+        self.attempt
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.filled {
+            self.inner.ids.forget(self.id);
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn reserve(&self, id: RequestId) -> Result<Reservation<'_>, Error> {
+        let attempt = self.ids.reserve(id).ok_or(Error::DuplicateRequest { id })?;
+        Ok(Reservation { inner: self, id, attempt, filled: false })
+    }
+}
+
+impl Pool {
+    /// As [`book`](Self::book), under an id. The booking lives until it is freed or silent for the
+    /// whole lease; any call on the id renews it.
+    ///
+    /// # Errors
+    /// As `book`, and `DuplicateRequest` if the id is live already (the first one is untouched).
+    pub fn book_as(&self, id: RequestId, request: &Request) -> Result<Placed, Error> {
+        let inner = self.inner();
+        let checked = inner.counted(inner.check(request))?;
+        let reservation = inner.counted(inner.reserve(id))?;
+        let placed = inner.counted(self.handle.place(request, checked, Purpose::Book))?;
+        let Placement { choice, landed } = placed;
+        let attempt = reservation.fill(landed.expect("a booking has landed"));
+        Ok(Placed { choice, attempt })
+    }
+
+    /// The prefill of a request has completed: takes its prefill tokens off; again is a no-op.
+    ///
+    /// # Errors
+    /// `UnknownRequest`; nothing changed.
+    pub fn prefill_completed(&self, id: RequestId) -> Result<(), Error> {
+        let inner = self.inner();
+        let done = inner.ids.with(id, inner.time(), |landed| inner.complete_prefill(landed));
+        inner.signal_if(done.ok_or(Error::UnknownRequest { id })?);
+        Ok(())
+    }
+
+    /// A request has grown by `blocks` output blocks.
+    ///
+    /// # Errors
+    /// `UnknownRequest`, or `RowOverflow`; nothing changed.
+    pub fn add_output_blocks(&self, id: RequestId, blocks: u32) -> Result<(), Error> {
+        let inner = self.inner();
+        let added = inner.ids.with(id, inner.time(), |landed| inner.add_output(landed, blocks));
+        added.ok_or(Error::UnknownRequest { id })?
+    }
+
+    /// Moves a request's load to another rank; see [`Booking::move_to`](crate::Booking::move_to).
+    ///
+    /// # Errors
+    /// `UnknownRequest`, `NoEndpoints`, `RowOverflow`; nothing changed.
+    pub fn move_to(&self, id: RequestId, target: Rank) -> Result<(), Error> {
+        let inner = self.inner();
+        let moved = inner.ids.with(id, inner.time(), |landed| inner.move_landed(landed, target));
+        inner.signal_if(moved.ok_or(Error::UnknownRequest { id })??);
+        Ok(())
+    }
+
+    /// Gives a request's load back, whichever its attempt. `false`: nothing of that id was live.
+    pub fn free(&self, id: RequestId) -> bool {
+        self.free_one(id, None)
+    }
+
+    /// Gives a request's load back if `attempt` is its current one: an old attempt never frees a
+    /// newer one.
+    pub fn free_attempt(&self, id: RequestId, attempt: Attempt) -> bool {
+        self.free_one(id, Some(attempt))
+    }
+
+    fn free_one(&self, id: RequestId, attempt: Option<Attempt>) -> bool {
+        let inner = self.inner();
+        let Some(mut landed) = inner.ids.remove(id, attempt) else { return false };
+        let signal = inner.give_back(&mut landed);
+        inner.signal_if(signal);
+        true
+    }
+
+    /// Where a request's load is.
+    pub fn rank_of(&self, id: RequestId) -> Option<Rank> {
+        self.inner().ids.with(id, self.inner().time(), |landed| landed.rank)
+    }
+
+    /// Books known live load on a rank without judging limits (after a restart).
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `DuplicateRequest`, `NoEndpoints` (the rank is not declared),
+    /// `RowOverflow`, `Closed`; nothing changed.
+    pub fn import_as(
+        &self,
+        id: RequestId,
+        rank: Rank,
+        request: &Request,
+    ) -> Result<Attempt, Error> {
+        let inner = self.inner();
+        let checked = inner.check(request)?;
+        let reservation = inner.reserve(id)?;
+        let guard = crossbeam_epoch::pin();
+        let view = inner.view.load(&guard);
+        let slot = view.slot(rank).ok_or(Error::NoEndpoints)?;
+        let origin = inner.origin(request, checked.prompt_blocks);
+        let uncached = origin.isl - inner.cached_on(&origin, rank);
+        let tokens = if origin.track_prefill { uncached } else { 0 };
+        match inner.land(view, &guard, slot, tokens, origin, |_| true) {
+            Ok(landed) => Ok(reservation.fill(landed)),
+            Err(Refusal::Overflow) => Err(Error::RowOverflow { rank }),
+            Err(Refusal::Dead | Refusal::Full(_)) => Err(Error::NoEndpoints),
+        }
+    }
+
+    /// The live bookings by id, in the order of their ids. Bookings by value are their holders'
+    /// to know.
+    pub fn export(&self) -> Vec<Live> {
+        let mut live = Vec::new();
+        self.inner().ids.for_each(|id, attempt, landed| {
+            live.push(Live {
+                id,
+                attempt,
+                rank: landed.rank,
+                prefill_tokens: landed.tokens,
+                prompt_blocks: landed.origin.prompt_blocks,
+                output_blocks: landed.output(),
+            });
+        });
+        live.sort_by_key(|l| l.id);
+        live
+    }
+
+    /// Shows the pool an instant and ends what ends by then: leases of bookings by id, and overload
+    /// marks. For hosts without timers: call it at [`next_due`](Self::next_due), or every so often.
+    pub fn expire(&self, now: Time) -> Expired {
+        let inner = self.inner();
+        let now = inner.show(now);
+        let mut expired = Expired::default();
+        let mut room = false;
+        for mut lapsed in inner.ids.expire(now) {
+            expired.leases.push((lapsed.id, lapsed.attempt, lapsed.value.rank));
+            room |= inner.give_back(&mut lapsed.value);
+        }
+        expired.leases.sort();
+        inner.signal_if(room);
+        let marks = &mut expired.marks;
+        inner
+            .edit(|writer| Ok(writer.lapse_marks(now, marks)))
+            .expect("ending a mark is not refused");
+        expired
+    }
+
+    /// The next instant at which [`expire`](Self::expire) has something to do.
+    pub fn next_due(&self) -> Option<Time> {
+        let inner = self.inner();
+        let marks = inner.writer.lock().next_lapse();
+        [inner.ids.next_due(), marks].into_iter().flatten().min()
+    }
+}

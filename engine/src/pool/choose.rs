@@ -1,0 +1,299 @@
+//! Select and book: from a request to a rank.
+//!
+//! A pass proposes; booking lands the proposal or learns why not, and then a pass is run again:
+//! every such round is another call's progress. "No room" is only ever concluded from a pass, never
+//! from a refused landing.
+
+use crate::booking::{Booking, Landed, Origin};
+use crate::choice::{Choice, Forgone};
+use crate::error::Error;
+use crate::fleet::eligible::{Availability, check_pin, resolve};
+use crate::fleet::view::View;
+use crate::load::prompts::Guard;
+use crate::load::row::Row;
+use crate::load::slot::Refusal;
+use crate::pass::full::{self, Ask, Proposal, Tools, Verdict, sibling_with_room};
+use crate::pass::pick::Rng;
+use crate::pool::{Handle, Inner, Pool};
+use crate::request::Request;
+use crate::sync::{Arc, Mutex};
+use crate::time::Time;
+use bumpalo::Bump;
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+/// What a placement is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Only the answer.
+    Select,
+    /// The answer and the load on the row.
+    Book,
+}
+
+/// A placement: the answer, and what was put on the row if it was booked.
+pub(crate) struct Placement {
+    pub(crate) choice: Choice,
+    pub(crate) landed: Option<Landed>,
+}
+
+/// A request that was checked: what every way of placing it needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked {
+    pub(crate) prompt_blocks: u32,
+    pub(crate) now: Time,
+}
+
+thread_local! {
+    /// Scratch that must be large. Taken for the length of one call; a call inside a call (host
+    /// code that selects) gets one of its own.
+    static ARENA: RefCell<Bump> = RefCell::new(Bump::new());
+}
+
+/// Runs `f` with this thread's scratch, emptied.
+pub(crate) fn with_arena<R>(f: impl FnOnce(&Bump) -> R) -> R {
+    ARENA.with(|arena| match arena.try_borrow_mut() {
+        Ok(mut arena) => {
+            arena.reset();
+            f(&arena)
+        }
+        Err(_) => f(&Bump::new()),
+    })
+}
+
+impl Pool {
+    /// Answers which rank would take the request now. Books nothing, waits for nothing.
+    /// `O(ranks)`, lock-free.
+    ///
+    /// # Errors
+    /// See [`Error`], in its order.
+    pub fn select(&self, request: &Request) -> Result<Choice, Error> {
+        let checked = self.inner().counted(self.inner().check(request))?;
+        let placed = self.handle.place(request, checked, Purpose::Select);
+        Ok(self.inner().counted(placed)?.choice)
+    }
+
+    /// Chooses a rank and books the request on it, or fails now. The rank had, at the instant the
+    /// booking landed, the room under the reject thresholds that it was judged to have, however
+    /// many threads book at once. `O(ranks)`, lock-free; with prompt hashes it takes one short
+    /// lock, of the one rank chosen.
+    ///
+    /// # Errors
+    /// See [`Error`], in its order.
+    pub fn book(&self, request: &Request) -> Result<Booking, Error> {
+        let checked = self.inner().counted(self.inner().check(request))?;
+        let placed = self.handle.place(request, checked, Purpose::Book);
+        Ok(self.booking(self.inner().counted(placed)?))
+    }
+
+    pub(crate) fn booking(&self, placement: Placement) -> Booking {
+        let landed = placement.landed.expect("a booking has landed");
+        Booking {
+            handle: Arc::clone(&self.handle),
+            choice: placement.choice,
+            landed: Mutex::new(landed),
+        }
+    }
+}
+
+impl Inner {
+    /// Counts a refusal.
+    pub(crate) fn counted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result {
+            self.rejected.count(error);
+        }
+        result
+    }
+
+    /// What is refused before the fleet is looked at, in the order of the contract.
+    pub(crate) fn check(&self, request: &Request) -> Result<Checked, Error> {
+        self.check_open()?;
+        let prompt_blocks = request.blocks(self.settings.block_size)?;
+        let now = self.show(request.now);
+        Ok(Checked { prompt_blocks, now })
+    }
+
+    /// What is refused once the request's id is known to be free.
+    pub(crate) fn check_due(&self, request: &Request, now: Time) -> Result<(), Error> {
+        if !request.upstream && request.due.is_some_and(|due| now >= due) {
+            return Err(Error::DeadlineExceeded);
+        }
+        check_pin(request.constraints.as_deref())
+    }
+
+    pub(crate) fn origin(&self, request: &Request, prompt_blocks: u32) -> Origin {
+        Origin {
+            isl: request.isl as u32,
+            prompt_blocks,
+            track_prefill: self.tracks_prefill(request),
+            prompt: request.prompt.clone(),
+            overlaps: request.overlaps.clone(),
+        }
+    }
+
+    pub(crate) fn tracks_prefill(&self, request: &Request) -> bool {
+        let over = request.overrides.as_ref().and_then(|o| o.track_prefill);
+        over.unwrap_or(self.settings.track_prefill)
+    }
+
+    /// Folds a request into what a pass weighs.
+    pub(crate) fn ask<'a>(
+        &self,
+        request: &'a Request,
+        checked: Checked,
+        view: &View,
+        arena: &'a Bump,
+    ) -> Ask<'a> {
+        let constraints = request.constraints.as_deref();
+        Ask {
+            request,
+            prompt_blocks: checked.prompt_blocks,
+            weights: self.settings.weights.with(request.overrides.as_ref()),
+            track_prefill: self.tracks_prefill(request),
+            track_blocks: self.settings.track_blocks,
+            block_size: self.settings.block_size,
+            now: checked.now,
+            eligible: resolve(
+                view,
+                constraints,
+                request.lora.as_ref(),
+                Availability::Required,
+                arena,
+            ),
+            class: None,
+            class_room_only: false,
+            barred: None,
+        }
+    }
+
+    /// What a pass without a proposal means.
+    pub(crate) fn refusal(&self, request: &Request, verdict: &Verdict) -> Error {
+        if verdict.eligible == 0 {
+            return Error::NoEndpoints;
+        }
+        match request.constraints.as_ref().and_then(|c| c.pin) {
+            Some(pin) => Error::PinnedWorkerOverloaded { worker: pin.worker },
+            None => Error::AllEligibleWorkersOverloaded,
+        }
+    }
+
+    /// Lands a proposal: the reject thresholds are judged again on the row that is added to.
+    pub(crate) fn land_proposal(
+        &self,
+        view: &View,
+        guard: &Guard,
+        ask: &Ask<'_>,
+        proposal: &Proposal,
+        also: impl Fn(Row) -> bool,
+    ) -> Result<Landed, Refusal> {
+        let block = view.block(proposal.slot);
+        let lane = proposal.slot.lane();
+        let limit = block.reject.at(lane);
+        let origin = self.origin(ask.request, ask.prompt_blocks);
+        let uncached = ask.request.isl as u32 - proposal.cached_tokens;
+        let tokens = if ask.track_prefill { uncached } else { 0 };
+        let judge = |row: Row| (proposal.by_sibling || !row.exceeds(limit)) && also(row);
+        let mut landed = self.land(view, guard, proposal.slot, tokens, origin, judge)?;
+        // It stood only because a sibling had room: that one is looked at once more, now that
+        // this booking is in the row. (Two that fill each other's reason both see it.)
+        if proposal.by_sibling && !sibling_with_room(view, &ask.eligible, block, lane) {
+            let row = block.live.row(lane);
+            let room = self.give_back(&mut landed);
+            self.signal_if(room);
+            return Err(Refusal::Full(row));
+        }
+        Ok(landed)
+    }
+
+    /// The public answer.
+    pub(crate) fn choice(&self, view: &View, verdict: &Verdict, proposal: &Proposal) -> Choice {
+        let owner = view.block(proposal.slot).owners[proposal.slot.lane()].as_ref();
+        Choice {
+            rank: proposal.rank,
+            stable_id: owner.and_then(|w| w.spec.stable_id.clone()),
+            cost: proposal.cost,
+            cached_tokens: proposal.cached_tokens,
+            overlap: proposal.overlap,
+            eligible: verdict.eligible,
+            full: verdict.full,
+            forgone: proposal.forgone.map(|(rank, blocks)| Forgone { rank, blocks }),
+        }
+    }
+}
+
+impl Handle {
+    /// Draws for one call: from the request's own seed, or from the stripe's.
+    pub(crate) fn rng(&self, request: &Request) -> Rng {
+        match request.seed {
+            Some(seed) => Rng::new(seed),
+            None => {
+                // A load and a store, not a read-modify-write: two threads on one stripe may draw
+                // alike, which biases nothing.
+                let random = &self.stripe().random;
+                let state = random.load(Ordering::Relaxed);
+                random.store(state.wrapping_add(0xD1B5_4A32_D192_ED03), Ordering::Relaxed);
+                Rng::new(state)
+            }
+        }
+    }
+
+    /// Places a request that was checked.
+    pub(crate) fn place(
+        &self,
+        request: &Request,
+        checked: Checked,
+        purpose: Purpose,
+    ) -> Result<Placement, Error> {
+        self.inner.check_due(request, checked.now)?;
+        let placement = if self.inner.custom.is_none() {
+            with_arena(|arena| self.place_exact(request, checked, purpose, arena))
+        } else {
+            self.place_custom(request, checked, purpose)
+        }?;
+        self.stripe().selected.fetch_add(1, Ordering::Relaxed);
+        Ok(placement)
+    }
+
+    fn place_exact(
+        &self,
+        request: &Request,
+        checked: Checked,
+        purpose: Purpose,
+        arena: &Bump,
+    ) -> Result<Placement, Error> {
+        let inner = &*self.inner;
+        let mut rng = self.rng(request);
+        loop {
+            let guard = crossbeam_epoch::pin();
+            let view = inner.view.load(&guard);
+            let ask = inner.ask(request, checked, view, arena);
+            let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+            let verdict = full::pass(view, &tools, &guard, &ask, &mut rng);
+            self.stripe().passes.fetch_add(1, Ordering::Relaxed);
+            let Some(proposal) = verdict.proposal else {
+                // A rank that was removed meanwhile reads as full: what it was found to be must
+                // not be concluded from a view that is no longer in force.
+                if inner.view.load(&guard).generation != view.generation {
+                    continue;
+                }
+                return Err(inner.refusal(request, &verdict));
+            };
+            let landed = match purpose {
+                Purpose::Select => None,
+                Purpose::Book => {
+                    match inner.land_proposal(view, &guard, &ask, &proposal, |_| true) {
+                        Ok(landed) => Some(landed),
+                        Err(Refusal::Overflow) => {
+                            return Err(Error::RowOverflow { rank: proposal.rank });
+                        }
+                        Err(Refusal::Full(_) | Refusal::Dead) => {
+                            self.stripe().reselections.fetch_add(1, Ordering::Relaxed);
+                            continue;
+                        }
+                    }
+                }
+            };
+            return Ok(Placement { choice: inner.choice(view, &verdict, &proposal), landed });
+        }
+    }
+}

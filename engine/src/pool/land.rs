@@ -1,0 +1,204 @@
+//! Load onto rows and off them again: what happens between a proposal and a booking, and at its
+//! end.
+//!
+//! With prompt hashes the rank's prompt lock is held over finding what it lacks, the swap of the
+//! row, and the entry; without, no lock is taken. Order of a change: row, other columns, block
+//! version, unpin, then (with no lock held) the signal.
+#![forbid(unsafe_code)]
+
+use crate::booking::{Landed, Origin};
+use crate::error::Error;
+use crate::fleet::block::SlotId;
+use crate::fleet::view::View;
+use crate::load::prompts::Guard;
+use crate::load::row::{Load, Row};
+use crate::load::slot::{self, Refusal};
+use crate::names::Rank;
+use crate::pass::full::cached_tokens;
+use crate::pool::Inner;
+use crate::sync::atomic::Ordering;
+use crossbeam_epoch::pin;
+
+impl Origin {
+    /// Tokens and unshared blocks that the request puts on a rank where it has `cached` tokens.
+    fn tokens(&self, cached: u32) -> u32 {
+        if self.track_prefill { self.isl.saturating_sub(cached) } else { 0 }
+    }
+}
+
+impl Inner {
+    /// Puts a request on a slot if `judge` passes the row that it is added to.
+    pub(crate) fn land(
+        &self,
+        view: &View,
+        guard: &Guard,
+        slot: SlotId,
+        tokens: u32,
+        origin: Origin,
+        judge: impl Fn(Row) -> bool,
+    ) -> Result<Landed, Refusal> {
+        let block = view.block(slot);
+        let lane = slot.lane();
+        let live = &block.live;
+        let mut landed = Landed {
+            slot,
+            life: block.lives[lane],
+            rank: block.ranks[lane],
+            tokens,
+            prefill_done: false,
+            unshared: 0,
+            held: None,
+            origin,
+        };
+        // Counted before the row is: who kills the row then sees every request that came first
+        // (the swap below releases, `kill` acquires), and `remove` can tell what it lost.
+        live.requests[lane].fetch_add(1, Ordering::Relaxed);
+        let added = match &landed.origin.prompt {
+            Some(prompt) if self.settings.track_blocks => {
+                let mut prompts = live.prompts[lane].lock();
+                let missing = prompts.missing(prompt.hashes());
+                let added = slot::add(&live.rows[lane], Load::new(tokens, missing), judge);
+                if added.is_ok() {
+                    let held = self.index.enter(guard, &mut prompts, slot, prompt.shared());
+                    landed.held = Some(held);
+                }
+                added
+            }
+            _ => {
+                let blocks = landed.origin.prompt_blocks;
+                landed.unshared = if self.settings.track_blocks { blocks } else { 0 };
+                slot::add(&live.rows[lane], Load::new(tokens, landed.unshared), judge)
+            }
+        };
+        if added.is_err() {
+            live.requests[lane].fetch_sub(1, Ordering::Relaxed);
+        }
+        // Also after a refusal: what proposed this rank must look at it again.
+        live.bump();
+        added.map(|_| landed)
+    }
+
+    /// Takes off everything that is left. `true`: the row went down, the epoch must move.
+    pub(crate) fn give_back(&self, landed: &mut Landed) -> bool {
+        let guard = pin();
+        let view = self.view.load(&guard);
+        let live = &view.block(landed.slot).live;
+        let lane = landed.slot.lane();
+        if !slot::alive(&live.rows[lane], &live.lives[lane], landed.life) {
+            return false;
+        }
+        let row = match landed.held.take() {
+            Some(held) => {
+                let mut prompts = live.prompts[lane].lock();
+                let shared = self.index.leave(&guard, &mut prompts, landed.slot, held);
+                slot::take_off(&live.rows[lane], Load::new(landed.tokens, landed.unshared + shared))
+            }
+            None => slot::take_off(&live.rows[lane], Load::new(landed.tokens, landed.unshared)),
+        };
+        (landed.tokens, landed.unshared) = (0, 0);
+        if row.is_none() {
+            return false;
+        }
+        live.requests[lane].fetch_sub(1, Ordering::Relaxed);
+        live.bump();
+        true
+    }
+
+    /// Takes the prefill tokens off, once.
+    pub(crate) fn complete_prefill(&self, landed: &mut Landed) -> bool {
+        let tokens = std::mem::take(&mut landed.tokens);
+        if std::mem::replace(&mut landed.prefill_done, true) || tokens == 0 {
+            return false;
+        }
+        let guard = pin();
+        let live = &self.view.load(&guard).block(landed.slot).live;
+        let lane = landed.slot.lane();
+        let alive = slot::alive(&live.rows[lane], &live.lives[lane], landed.life);
+        if !alive || slot::take_off(&live.rows[lane], Load::new(tokens, 0)).is_none() {
+            return false;
+        }
+        live.bump();
+        true
+    }
+
+    /// Adds output blocks. On a rank that is gone, or in a pool that does not track blocks, there
+    /// is nothing to add them to.
+    pub(crate) fn add_output(&self, landed: &mut Landed, blocks: u32) -> Result<(), Error> {
+        if !self.settings.track_blocks || blocks == 0 {
+            return Ok(());
+        }
+        let guard = pin();
+        let live = &self.view.load(&guard).block(landed.slot).live;
+        let lane = landed.slot.lane();
+        if !slot::alive(&live.rows[lane], &live.lives[lane], landed.life) {
+            // Nothing is taken off a rank that is gone; a move to another one takes this along.
+            landed.unshared = landed.unshared.saturating_add(blocks);
+            return Ok(());
+        }
+        match slot::add(&live.rows[lane], Load::new(0, blocks), |_| true) {
+            Ok(_) => {
+                landed.unshared += blocks;
+                live.bump();
+                Ok(())
+            }
+            Err(Refusal::Overflow) => Err(Error::RowOverflow { rank: landed.rank }),
+            Err(Refusal::Dead | Refusal::Full(_)) => {
+                landed.unshared = landed.unshared.saturating_add(blocks);
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves a booking: onto the new rank, then off the old one. `true`: the old row went down.
+    pub(crate) fn move_landed(&self, landed: &mut Landed, target: Rank) -> Result<bool, Error> {
+        let mut new = {
+            let guard = pin();
+            let view = self.view.load(&guard);
+            let slot = view.slot(target).ok_or(Error::NoEndpoints)?;
+            if view.block(slot).available & slot.bit() == 0 {
+                return Err(Error::NoEndpoints);
+            }
+            if slot == landed.slot && view.life(slot) == landed.life {
+                return Ok(false);
+            }
+            let origin = landed.origin.clone();
+            let cached = self.cached_on(&origin, target);
+            let tokens = if landed.prefill_done { 0 } else { origin.tokens(cached) };
+            let output = landed.output();
+            let mut new = match self.land(view, &guard, slot, tokens, origin, |_| true) {
+                Ok(new) => new,
+                Err(Refusal::Overflow) => return Err(Error::RowOverflow { rank: target }),
+                // Removed since the view was read: it is unknown now.
+                Err(Refusal::Dead | Refusal::Full(_)) => return Err(Error::NoEndpoints),
+            };
+            new.prefill_done = landed.prefill_done;
+            if let Err(error) = self.add_output(&mut new, output) {
+                self.give_back(&mut new);
+                return Err(error);
+            }
+            new
+        };
+        std::mem::swap(landed, &mut new);
+        Ok(self.give_back(&mut new))
+    }
+
+    /// Prompt tokens that the request has cached on `rank`, by the overlaps it came with.
+    pub(crate) fn cached_on(&self, origin: &Origin, rank: Rank) -> u32 {
+        let overlap = origin
+            .overlaps
+            .iter()
+            .flat_map(|list| list.iter())
+            .rfind(|o| o.rank == rank)
+            .map_or([0.0; 3], |o| [o.device, o.host, o.disk]);
+        let settings = &self.settings;
+        cached_tokens(&settings.weights, settings.block_size, origin.isl, overlap)
+    }
+}
+
+impl Landed {
+    /// Output blocks added since it was booked.
+    pub(crate) fn output(&self) -> u32 {
+        let prompt = if self.held.is_some() { 0 } else { self.origin.prompt_blocks };
+        self.unshared.saturating_sub(prompt)
+    }
+}

@@ -1,0 +1,467 @@
+//! The front door: a pool of ranks behind one router hop.
+//!
+//! This file owns what a pool is made of and how it is built; each group of calls has a file of its
+//! own: `fleet` (who is there), `choose` (select), `land` (rows up and down), `by_id`, `report`.
+
+mod by_id;
+mod choose;
+mod custom;
+mod fleet;
+mod idle;
+mod land;
+mod observe;
+mod report;
+
+pub use idle::Idle;
+pub use report::{Counters, RankLoad, Snapshot};
+
+use crate::booking::Landed;
+use crate::choice::Weights;
+use crate::error::Error;
+use crate::fleet::cell::ViewCell;
+use crate::fleet::writer::Writer;
+use crate::limits::handle::{RejectThresholds, UnderThresholds};
+use crate::limits::rules::{RejectScope, Rules};
+use crate::limits::thresholds::Thresholds;
+use crate::load::ids::Ids;
+use crate::load::prompts::PromptIndex;
+use crate::pass::backend::{Backend, Kernel};
+use crate::pass::custom::{Filter, Observer, Picker, Scorer};
+use crate::room::signal::{Epoch, RoomChanged, RoomSignal};
+use crate::sync::{Arc, Mutex};
+use crate::time::Time;
+use crossbeam_utils::CachePadded;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Handles share a pool's counters and random numbers by stripes, so that threads with handles of
+/// their own do not write to one cache line.
+pub(crate) const STRIPES: usize = 16;
+
+/// Lease of bookings by id, unless a pool is told otherwise.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(300);
+
+/// How long a worker's own signal counts, unless a pool is told otherwise.
+pub const DEFAULT_SIGNAL_TTL: Duration = Duration::from_secs(5);
+
+/// What a pool was told when it was built.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) block_size: u32,
+    pub(crate) track_prefill: bool,
+    pub(crate) track_blocks: bool,
+    pub(crate) weights: Weights,
+    pub(crate) scope: RejectScope,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) signal_ttl: Duration,
+    pub(crate) router_id: u64,
+    pub(crate) seed: u64,
+    pub(crate) class_room_only: bool,
+}
+
+/// The host's own say in a choice.
+#[derive(Clone, Default)]
+pub(crate) struct Custom {
+    pub(crate) filter: Option<Arc<dyn Filter>>,
+    pub(crate) scorer: Option<Arc<dyn Scorer>>,
+    pub(crate) picker: Option<Arc<dyn Picker>>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+impl Custom {
+    pub(crate) fn is_none(&self) -> bool {
+        self.filter.is_none()
+            && self.scorer.is_none()
+            && self.picker.is_none()
+            && self.observer.is_none()
+    }
+}
+
+/// Counters and the random state of one stripe.
+#[derive(Default)]
+pub(crate) struct Stripe {
+    pub(crate) random: AtomicU64,
+    pub(crate) selected: AtomicU64,
+    pub(crate) reselections: AtomicU64,
+    pub(crate) passes: AtomicU64,
+}
+
+/// Everything of a pool that its handles share.
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) kernel: Kernel,
+    pub(crate) view: ViewCell,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) index: Arc<PromptIndex>,
+    /// The largest instant that the host has shown.
+    pub(crate) now: CachePadded<AtomicU64>,
+    pub(crate) closed: AtomicBool,
+    pub(crate) signal: Arc<RoomSignal>,
+    pub(crate) ids: Ids<Landed>,
+    pub(crate) stripes: Box<[CachePadded<Stripe>]>,
+    next_stripe: AtomicUsize,
+    pub(crate) rejects: RejectThresholds,
+    pub(crate) rejected: report::Rejected,
+    pub(crate) custom: Custom,
+}
+
+/// A handle of a pool: the pool, and the stripe that calls through it count on.
+pub(crate) struct Handle {
+    pub(crate) inner: Arc<Inner>,
+    stripe: usize,
+}
+
+impl Handle {
+    pub(crate) fn stripe(&self) -> &Stripe {
+        &self.inner.stripes[self.stripe]
+    }
+}
+
+/// All ranks of one role behind one router hop.
+///
+/// A `Pool` is a handle; clones are handles of the same pool. Any number of threads may call
+/// through one handle, but a handle of its own per thread (a clone) keeps their counters and their
+/// bookings' references apart: bookings share the handle that made them.
+///
+/// # Consistency
+/// A row is always one instant's load of its rank. What a selection answers was true of each rank
+/// at some moment of the call; what a booking is judged by is true at the instant it lands. Fleet
+/// and limits of one call are one view, never a mix of two.
+pub struct Pool {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Clone for Pool {
+    fn clone(&self) -> Pool {
+        let inner = Arc::clone(&self.handle.inner);
+        let stripe = inner.next_stripe.fetch_add(1, Ordering::Relaxed) % STRIPES;
+        Pool { handle: Arc::new(Handle { inner, stripe }) }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let snapshot = self.inner().totals();
+        f.debug_struct("Pool")
+            .field("workers", &snapshot.0)
+            .field("ranks", &snapshot.1)
+            .field("backend", &self.backend())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// A pool with the defaults of [`PoolBuilder`], to be changed before it is built.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.handle.inner
+    }
+
+    /// Which instructions the arithmetic over ranks runs on.
+    pub fn backend(&self) -> Backend {
+        self.inner().kernel.backend()
+    }
+
+    /// Tokens in a KV block.
+    pub fn block_size(&self) -> u32 {
+        self.inner().settings.block_size
+    }
+
+    /// The live handle of the reject thresholds that the pool is under.
+    pub fn reject_thresholds(&self) -> &RejectThresholds {
+        &self.inner().rejects
+    }
+
+    /// The pool's epoch: moves whenever room may have appeared; compare with `!=` only. Wait-free.
+    pub fn epoch(&self) -> Epoch {
+        self.inner().signal.epoch()
+    }
+
+    /// Waits until the epoch is another than `since` (take it *before* looking at the rows). Any
+    /// executor can poll it; [`RoomChanged::wait`] blocks a thread.
+    pub fn room_changed(&self, since: Epoch) -> RoomChanged {
+        RoomChanged::new(Arc::clone(&self.inner().signal), since)
+    }
+
+    /// The largest instant that the pool was shown.
+    pub fn now(&self) -> Time {
+        self.inner().time()
+    }
+
+    /// Shuts the pool down: every later call that places a request is refused with `Closed`.
+    /// Bookings are still given back. Again is a no-op.
+    pub fn close(&self) {
+        // Release: pairs with the Acquire of `check_open`.
+        if !self.inner().closed.swap(true, Ordering::AcqRel) {
+            self.inner().signal.release_and_tell();
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        // Acquire: pairs with the swap in `close`.
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// The largest instant shown so far.
+    pub(crate) fn time(&self) -> Time {
+        Time::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    /// Shows the pool an instant; answers the largest one shown.
+    #[inline]
+    pub(crate) fn show(&self, now: Time) -> Time {
+        let known = self.now.load(Ordering::Relaxed);
+        if now.as_nanos() <= known {
+            return Time::from_nanos(known);
+        }
+        // Release: an instant is shown before whoever acts on it is told.
+        let known = self.now.fetch_max(now.as_nanos(), Ordering::AcqRel);
+        Time::from_nanos(known.max(now.as_nanos()))
+    }
+
+    /// Room may have appeared: moves the epoch and tells whoever waits. No lock may be held.
+    #[inline]
+    pub(crate) fn signal_if(&self, room: bool) {
+        if room {
+            self.signal.release_and_tell();
+        }
+    }
+}
+
+impl UnderThresholds for Inner {
+    fn put_in_force(&self, reject: Thresholds) -> bool {
+        let mut writer = self.writer.lock();
+        let old = &writer.view.rules;
+        if old.reject == reject {
+            return false;
+        }
+        let rules = Rules { reject, ..Rules::clone(old) };
+        let room = raises(&old.reject, &reject);
+        writer.set_rules(rules, self.time());
+        self.publish(&mut writer, crate::fleet::writer::Edit::default());
+        room
+    }
+
+    fn room_appeared(&self) {
+        self.signal.release_and_tell();
+    }
+}
+
+/// Whether a change of thresholds may give some rank room: one was raised or cleared.
+fn raises(old: &Thresholds, new: &Thresholds) -> bool {
+    fn up<T: PartialOrd>(old: Option<T>, new: Option<T>) -> bool {
+        match (old, new) {
+            (Some(old), Some(new)) => new > old,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+    up(old.prefill_tokens, new.prefill_tokens)
+        || up(old.prefill_frac, new.prefill_frac)
+        || up(old.decode_frac, new.decode_frac)
+}
+
+/// Builds a [`Pool`].
+///
+/// ```
+/// use vacancy::{Pool, Request, Thresholds, RejectThresholds, WorkerSpec};
+/// # fn main() -> Result<(), vacancy::Error> {
+/// let rejects = RejectThresholds::new(Thresholds::NONE.decode_frac(0.9))?;
+/// let pool = Pool::builder().block_size(16).reject_thresholds(rejects).build()?;
+/// pool.upsert(WorkerSpec::new(1).total_kv_blocks(1000))?;
+/// let booking = pool.book(&Request::new(512))?;
+/// assert_eq!(booking.rank().worker.0, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a builder does nothing until it is built"]
+pub struct PoolBuilder {
+    settings: Settings,
+    rejects: RejectThresholds,
+    backend: Option<Backend>,
+    custom: Custom,
+}
+
+impl Default for PoolBuilder {
+    fn default() -> PoolBuilder {
+        PoolBuilder {
+            settings: Settings {
+                block_size: 16,
+                track_prefill: true,
+                track_blocks: true,
+                weights: Weights::default(),
+                scope: RejectScope::Worker,
+                lease: Some(DEFAULT_LEASE),
+                signal_ttl: DEFAULT_SIGNAL_TTL,
+                router_id: 0,
+                seed: 0,
+                class_room_only: false,
+            },
+            rejects: RejectThresholds::default(),
+            backend: None,
+            custom: Custom::default(),
+        }
+    }
+}
+
+impl fmt::Debug for PoolBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PoolBuilder").field(&self.settings).finish()
+    }
+}
+
+impl PoolBuilder {
+    /// Tokens in a KV block (default 16); 0 is refused.
+    pub fn block_size(mut self, tokens: u32) -> Self {
+        self.settings.block_size = tokens;
+        self
+    }
+
+    /// Whether prompt tokens are booked and weighed (default yes; a decode pool says no).
+    pub fn track_prefill(mut self, track: bool) -> Self {
+        self.settings.track_prefill = track;
+        self
+    }
+
+    /// Whether KV blocks are booked and weighed (default yes).
+    pub fn track_blocks(mut self, track: bool) -> Self {
+        self.settings.track_blocks = track;
+        self
+    }
+
+    /// What the cost of a rank is made of.
+    pub fn weights(mut self, weights: Weights) -> Self {
+        self.settings.weights = weights;
+        self
+    }
+
+    /// Whether the reject thresholds skip workers (default) or single ranks.
+    pub fn reject_scope(mut self, scope: RejectScope) -> Self {
+        self.settings.scope = scope;
+        self
+    }
+
+    /// The live reject thresholds; one handle may serve several pools. Without: none.
+    pub fn reject_thresholds(mut self, rejects: RejectThresholds) -> Self {
+        self.rejects = rejects;
+        self
+    }
+
+    /// After how much silence a booking by id is reclaimed (default 300 s; `None`: never; 0 is
+    /// refused).
+    pub fn lease(mut self, lease: Option<Duration>) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How long a worker's own signal counts (default 5 s; 0 is refused).
+    pub fn signal_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.signal_ttl = ttl;
+        self
+    }
+
+    /// This router's name among routers (default 0).
+    pub fn router_id(mut self, id: u64) -> Self {
+        self.settings.router_id = id;
+        self
+    }
+
+    /// Seed of the drawing (ties, temperature): with one thread, equal seeds give equal choices.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
+    }
+
+    /// Forces a back-end instead of the fastest one that this machine has.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// Restricts the choice of `admit` to ranks with room for the request's class (default no).
+    pub fn class_room_only(mut self, only: bool) -> Self {
+        self.settings.class_room_only = only;
+        self
+    }
+
+    /// A filter over the ranks that are neither marked nor full.
+    pub fn filter(mut self, filter: Arc<dyn Filter>) -> Self {
+        self.custom.filter = Some(filter);
+        self
+    }
+
+    /// A scorer that gives those ranks other costs.
+    pub fn scorer(mut self, scorer: Arc<dyn Scorer>) -> Self {
+        self.custom.scorer = Some(scorer);
+        self
+    }
+
+    /// A picker instead of "the lowest cost wins".
+    pub fn picker(mut self, picker: Arc<dyn Picker>) -> Self {
+        self.custom.picker = Some(picker);
+        self
+    }
+
+    /// An observer that is handed every rank's projection and capacity.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.custom.observer = Some(observer);
+        self
+    }
+
+    /// Builds the pool, empty.
+    ///
+    /// # Errors
+    /// `InvalidConfig` naming the setting: a block size, lease or signal time of 0, a weight that
+    /// is not finite or is negative, a back-end that this machine lacks.
+    pub fn build(self) -> Result<Pool, Error> {
+        let settings = self.settings;
+        if settings.block_size == 0 {
+            return Err(Error::config("block_size", 0));
+        }
+        settings.weights.validate()?;
+        if settings.lease == Some(Duration::ZERO) {
+            return Err(Error::config("lease", 0));
+        }
+        if settings.signal_ttl.is_zero() {
+            return Err(Error::config("signal_ttl", 0));
+        }
+        let kernel = match self.backend {
+            Some(backend) => Kernel::new(backend)?,
+            None => Kernel::detect(),
+        };
+        let rules =
+            Rules { reject: self.rejects.get(), scope: settings.scope, classes: Vec::new() };
+        let index = Arc::new(PromptIndex::default());
+        let writer = Writer::new(Arc::new(rules), Arc::clone(&index), settings.signal_ttl);
+        let stripe = || {
+            let stripe = Stripe::default();
+            stripe.random.store(settings.seed, Ordering::Relaxed);
+            CachePadded::new(stripe)
+        };
+        let inner = Arc::new(Inner {
+            kernel,
+            view: ViewCell::new(writer.view.clone()),
+            writer: Mutex::new(writer),
+            index,
+            now: CachePadded::new(AtomicU64::new(0)),
+            closed: AtomicBool::new(false),
+            signal: Arc::new(RoomSignal::new()),
+            ids: Ids::new(settings.lease),
+            stripes: (0..STRIPES).map(|_| stripe()).collect(),
+            next_stripe: AtomicUsize::new(1),
+            rejects: self.rejects.clone(),
+            rejected: report::Rejected::default(),
+            custom: self.custom,
+            settings,
+        });
+        let under: Arc<dyn UnderThresholds> = Arc::clone(&inner) as _;
+        self.rejects.attach(Arc::downgrade(&under));
+        Ok(Pool { handle: Arc::new(Handle { inner, stripe: 0 }) })
+    }
+}
