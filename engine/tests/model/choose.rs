@@ -245,12 +245,11 @@ impl View<'_> {
         let prefill = |r: Rank| self.row(r).prefill_tokens;
         let tracked = self.tracks_prefill(request);
 
-        // The least loaded eligible rank, and the request's own size in blocks.
+        // The least loaded eligible rank, marked or not, and the request's own size in whole blocks.
         let least = eligible.iter().map(|r| prefill(*r)).min().unwrap_or(0);
         let excess_blocks = (row.prefill_tokens - least) as f64 / block_size;
-        let request_blocks = request.isl as f64 / block_size;
-        let decay =
-            if tracked { 1.0 + w.decay * excess_blocks / request_blocks.max(1.0) } else { 1.0 };
+        let request_blocks = request.isl.div_ceil(u64::from(self.config.block_size)) as f64;
+        let decay = 1.0 + w.decay * excess_blocks / request_blocks.max(1.0);
 
         let [device, host, disk] = overlap(request, rank);
         let beyond = shared_beyond(request, device) as f64;
@@ -258,9 +257,8 @@ impl View<'_> {
 
         let load = self.load(request, rank);
         let held = self.held(rank);
-        let new_hashes = load.hashes.iter().filter(|h| !held.contains(h)).count() as u64;
         let blocks = if self.config.track_blocks {
-            (row.kv_blocks + new_hashes + load.own_blocks) as f64
+            (row.kv_blocks + load.new_blocks(&held)) as f64
         } else {
             0.0
         };
@@ -269,7 +267,7 @@ impl View<'_> {
         let plain = if tracked {
             let raw_prefill = (row.prefill_tokens + request.isl) as f64;
             w.prefill_scale * (raw_prefill / block_size - credit).max(0.0) + blocks + requests
-        } else if w.device > 0.0 && !request.overlaps.is_empty() {
+        } else if w.device > 0.0 && request.overlaps.is_some() {
             (blocks - credit).max(0.0) + requests
         } else {
             blocks + requests
@@ -289,7 +287,8 @@ impl View<'_> {
 /// What `rank` has cached of the prompt: device, host, disk. Of two entries the last stands.
 pub fn overlap(request: &Request, rank: Rank) -> [f64; 3] {
     let of = |o: &Overlap| [o.device, o.host, o.disk];
-    request.overlaps.iter().rfind(|o| o.rank == rank).map_or([0.0; 3], of)
+    let listed = request.overlaps.iter().flat_map(|list| list.iter());
+    listed.rev().find(|o| o.rank == rank).map_or([0.0; 3], of)
 }
 
 /// How many shared hits lie at positions `>= device`; ranges are half-open.

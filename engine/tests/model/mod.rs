@@ -7,14 +7,20 @@
 //!
 //! Where the contract is silent, the model says what it chose:
 //!
-//! - The clock is the largest instant that any call brought, refused calls included.
+//! - The clock is the largest instant that any call brought, unless the pool was closed or the
+//!   request was invalid.
 //! - Availability and overload marks are the worker's: an upsert keeps them, a removal ends them.
 //! - A booking that lost its rank weighs nothing but is still its owner's: by id it stays live
 //!   (calls on it succeed and change no row, `move_to` gives it a rank again) until it is freed or
 //!   its lease runs out.
-//! - A move carries what is outstanding as it is: prefill tokens are not recomputed for what the
-//!   new rank may have cached, prompt hashes are shared there as a booking's would be.
-//! - A move to the rank where the booking is changes nothing, whether or not it is available.
+//! - A move charges the new rank as a booking there would: by the overlaps that the request came
+//!   with and by the prompt blocks that the new rank holds. Completed prefill stays completed, and
+//!   output goes along, also what was reported while the booking had lost its rank.
+//! - A move to the available rank where the booking is changes nothing.
+//! - The backlog that the device weight decays with is the row's, whether or not the request's own
+//!   tokens are tracked; the least loaded rank is sought among all structurally eligible ones; the
+//!   request's blocks are whole ones.
+//! - `export` lists bookings by id, also those that lost their rank; values are their holder's.
 //! - An import is refused only where there is no such rank: load on an unavailable worker is as
 //!   real as any other.
 //! - Output is counted only where blocks are tracked.
@@ -33,7 +39,7 @@ pub mod rows;
 #[cfg(test)]
 mod tests;
 
-use choose::{Candidate, Pick, View};
+use choose::{Pick, View};
 use custom::Custom;
 use fleet::Fleet;
 use limits::Row;
@@ -125,13 +131,28 @@ impl Refusal {
     }
 }
 
-/// A booking that lost its rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LostBooking {
-    /// The rank that is gone.
+/// A rank that is gone, and what it carried.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LostLoad {
+    /// Requests.
+    pub requests: u64,
+    /// Those of them that were booked by id, with their attempts.
+    pub ids: BTreeMap<RequestId, u64>,
+}
+
+/// A booking by id, as `export` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Which attempt of the id.
+    pub attempt: u64,
+    /// The rank.
     pub rank: Rank,
-    /// The id, if it was booked by id.
-    pub id: Option<RequestId>,
+    /// Prefill tokens outstanding.
+    pub prefill_tokens: u64,
+    /// Prompt blocks, shared or not, whether or not the pool tracks blocks.
+    pub prompt_blocks: u64,
+    /// Output blocks.
+    pub output_blocks: u64,
 }
 
 /// What a step must have answered.
@@ -143,16 +164,14 @@ pub enum Outcome {
     Done(Result<(), Refusal>),
     /// It did something or not.
     Flag(bool),
-    /// The bookings that lost their rank, in no order.
-    Lost(Result<Vec<LostBooking>, Refusal>),
+    /// The ranks that are gone and carried something.
+    Lost(Result<BTreeMap<Rank, LostLoad>, Refusal>),
     /// Any of the candidates. If the call books, [`Model::settle`] must be told which one.
     Pick(Result<Pick, Refusal>),
-    /// The one rank that load was put on.
-    Placed(Result<Candidate, Refusal>),
-    /// The ids whose lease ran out, in no order.
-    Expired(Vec<RequestId>),
-    /// The live bookings, in no order.
-    Live(Vec<LostBooking>),
+    /// The ids whose lease ran out, with attempt and rank, and the workers whose mark ended.
+    Expired(BTreeMap<RequestId, (u64, Rank)>, Vec<WorkerId>),
+    /// The live bookings by id.
+    Live(BTreeMap<RequestId, Exported>),
     /// The ticket under which an `admit` is known from now on, or why it neither goes nor waits.
     Ticket(Result<u64, Refusal>),
     /// The ticket that was withdrawn.
@@ -203,6 +222,7 @@ enum For {
 #[derive(Clone, Debug)]
 struct Pending {
     pick: Pick,
+    request: Request,
     id: Option<RequestId>,
     of: For,
 }
@@ -284,6 +304,11 @@ impl Model {
         self.view().full(rank)
     }
 
+    /// Whether `worker` is available, and whether it is marked.
+    pub fn marks(&self, worker: WorkerId) -> (bool, bool) {
+        (self.fleet.workers[&worker].available, self.fleet.overloaded(worker, self.clock))
+    }
+
     /// How many bookings the host holds as values: what [`Nth`] counts in.
     pub fn values(&self) -> usize {
         self.values.len()
@@ -347,7 +372,7 @@ impl Model {
             self.queue.admitted(ticket, rank, &self.fleet);
         }
         if pending.of != For::Nothing {
-            self.land(rank, chosen.load, pending.id);
+            self.land(rank, chosen.load, pending.request, pending.id);
         }
         self.counters.selected += 1;
         Ok(())
@@ -387,7 +412,9 @@ impl Model {
         let id = waiter.id;
         match self.view().pick_among(&waiter.request, Some(&among)) {
             Ok(pick) => {
-                self.pending = Some(Pending { pick: pick.clone(), id, of: For::Waiter(ticket) });
+                let request = waiter.request.clone();
+                let of = For::Waiter(ticket);
+                self.pending = Some(Pending { pick: pick.clone(), request, id, of });
                 Some(Event::Admitted(ticket, pick))
             }
             Err(why) => Some(self.refuse(ticket, why)),
@@ -412,7 +439,7 @@ impl Model {
         self.queue.depth(class)
     }
 
-    fn land(&mut self, rank: Rank, load: Load, id: Option<RequestId>) {
+    fn land(&mut self, rank: Rank, load: Load, request: Request, id: Option<RequestId>) {
         let key = self.next;
         self.next += 1;
         let life = self.fleet.life(rank).expect("declared");
@@ -425,7 +452,10 @@ impl Model {
         if id.is_none() {
             self.values.push(key);
         }
-        self.bookings.insert(key, Live { rank, life, load, id: attempt, renewed: self.clock });
+        let renewed = self.clock;
+        let completed = false;
+        let id = attempt;
+        self.bookings.insert(key, Live { rank, life, load, request, completed, id, renewed });
     }
 
     fn apply(&mut self, op: &Op) -> Outcome {
@@ -457,10 +487,7 @@ impl Model {
                 self.queue.reload(policy.clone());
                 Outcome::Done(Ok(()))
             }
-            Op::Import(rank, request) => Outcome::Placed(self.import(*rank, request, None)),
-            Op::ImportAs(id, rank, request) => {
-                Outcome::Placed(self.import(*rank, request, Some(*id)))
-            }
+            Op::ImportAs(id, rank, request) => Outcome::Done(self.import(*id, *rank, request)),
             Op::Complete(nth) => self.on_value(*nth, |m, key| m.complete(key)),
             Op::Output(nth, blocks) => self.on_value(*nth, |m, key| m.output(key, *blocks)),
             Op::Move(nth, to) => self.on_value(*nth, |m, key| m.move_to(key, *to)),
@@ -477,7 +504,7 @@ impl Model {
                 None => Outcome::Nothing,
             },
             Op::Export => Outcome::Live(self.export()),
-            Op::Expire(now) => Outcome::Expired(self.expire(*now)),
+            Op::Expire(now) => self.expire(*now),
             Op::Close => {
                 self.closed = true;
                 Outcome::Done(Ok(()))
@@ -485,19 +512,22 @@ impl Model {
         }
     }
 
-    /// Applies a change of the fleet and says which bookings lost their rank by it.
-    fn losing(&mut self, change: impl FnOnce(&mut Model)) -> Vec<LostBooking> {
-        let stood = |m: &Model| -> BTreeMap<u64, LostBooking> {
-            let standing = m.bookings.iter().filter(|(_, b)| b.stands(&m.fleet));
-            standing.map(|(k, b)| (*k, lost(b))).collect()
-        };
-        let before = stood(self);
+    /// Applies a change of the fleet and says what lost its rank by it.
+    fn losing(&mut self, change: impl FnOnce(&mut Model)) -> BTreeMap<Rank, LostLoad> {
+        let before = self.fleet.clone();
         change(self);
-        let after = stood(self);
-        before.into_iter().filter(|(k, _)| !after.contains_key(k)).map(|(_, l)| l).collect()
+        let mut lost = BTreeMap::<Rank, LostLoad>::new();
+        for b in self.bookings.values() {
+            if b.stands(&before) && !b.stands(&self.fleet) {
+                let entry = lost.entry(b.rank).or_default();
+                entry.requests += 1;
+                entry.ids.extend(b.id);
+            }
+        }
+        lost
     }
 
-    fn upsert(&mut self, spec: WorkerSpec) -> Result<Vec<LostBooking>, Refusal> {
+    fn upsert(&mut self, spec: WorkerSpec) -> Result<BTreeMap<Rank, LostLoad>, Refusal> {
         let bad = fleet::invalid(&spec);
         if !bad.is_empty() {
             return Err(Refusal::Config(bad));
@@ -505,10 +535,10 @@ impl Model {
         Ok(self.losing(|m| m.fleet.upsert(spec)))
     }
 
-    fn reconcile(&mut self, specs: &[WorkerSpec]) -> Result<Vec<LostBooking>, Refusal> {
+    fn reconcile(&mut self, specs: &[WorkerSpec]) -> Result<BTreeMap<Rank, LostLoad>, Refusal> {
         let mut bad: Vec<&str> = specs.iter().flat_map(fleet::invalid).collect();
         if (0..specs.len()).any(|i| specs[..i].iter().any(|s| s.id == specs[i].id)) {
-            bad.push("id");
+            bad.push("worker");
         }
         if !bad.is_empty() {
             return Err(Refusal::Config(bad));
@@ -534,10 +564,12 @@ impl Model {
     }
 
     fn choose(&mut self, request: &Request, id: Option<RequestId>, of: For) -> Outcome {
-        self.clock = self.clock.max(request.now);
         let pick = self.checked(request, id).and_then(|()| self.view().pick(request));
         match &pick {
-            Ok(pick) => self.pending = Some(Pending { pick: pick.clone(), id, of }),
+            Ok(pick) => {
+                let request = request.clone();
+                self.pending = Some(Pending { pick: pick.clone(), request, id, of });
+            }
             Err(why) => self.count(why),
         }
         Outcome::Pick(pick)
@@ -549,7 +581,6 @@ impl Model {
     }
 
     fn admit(&mut self, request: &Request, id: Option<RequestId>) -> Result<u64, Refusal> {
-        self.clock = self.clock.max(request.now);
         let admitted = self.try_admit(request, id);
         if let Err(why) = &admitted {
             self.count(why);
@@ -560,6 +591,12 @@ impl Model {
     /// Goes in at once, or joins the queue: whether it is let in from there, the next events say.
     fn try_admit(&mut self, request: &Request, id: Option<RequestId>) -> Result<u64, Refusal> {
         self.checked(request, id)?;
+        if let Some(class) = &request.class
+            && request.strict_class
+            && !self.queue.policy.knows(class)
+        {
+            return Err(Error::UnknownClass { class: class.clone() }.into());
+        }
         let eligible = self.fleet.eligible(request)?;
         let view = self.view();
         let uncached = queue::uncached(&view, request, &eligible);
@@ -571,7 +608,8 @@ impl Model {
             let pick = view.pick(request)?;
             self.tickets += 1;
             self.newcomer = Some((ticket, pick.clone()));
-            self.pending = Some(Pending { pick, id, of: For::Newcomer });
+            let request = request.clone();
+            self.pending = Some(Pending { pick, request, id, of: For::Newcomer });
             return Ok(ticket);
         }
 
@@ -623,16 +661,18 @@ impl Model {
         Outcome::Withdrawn(ticket)
     }
 
-    /// What is looked at before any rank is.
-    fn checked(&self, request: &Request, id: Option<RequestId>) -> Result<(), Refusal> {
-        self.acceptable(request, id)?;
+    /// What is looked at before any rank is. The clock moves on only for a request that the pool
+    /// can read.
+    fn checked(&mut self, request: &Request, id: Option<RequestId>) -> Result<(), Refusal> {
+        self.acceptable(request)?;
+        self.unknown(id)?;
         if !request.upstream && request.due.is_some_and(|due| self.clock >= due) {
             return Err(Error::DeadlineExceeded.into());
         }
         Ok(())
     }
 
-    fn acceptable(&self, request: &Request, id: Option<RequestId>) -> Result<(), Refusal> {
+    fn acceptable(&mut self, request: &Request) -> Result<(), Refusal> {
         if self.closed {
             return Err(Error::Closed.into());
         }
@@ -640,12 +680,12 @@ impl Model {
         if !bad.is_empty() {
             return Err(Refusal::Request(bad));
         }
-        if let Some(class) = &request.class
-            && request.strict_class
-            && !self.queue.policy.knows(class)
-        {
-            return Err(Error::UnknownClass { class: class.clone() }.into());
-        }
+        self.clock = self.clock.max(request.now);
+        Ok(())
+    }
+
+    /// Whether nothing lives or waits under `id`.
+    fn unknown(&self, id: Option<RequestId>) -> Result<(), Refusal> {
         let waits = |id| self.queue.waiting.values().any(|w| w.id == Some(id));
         match id {
             Some(id) if self.ids.contains_key(&id) || waits(id) => {
@@ -655,35 +695,18 @@ impl Model {
         }
     }
 
-    fn import(
-        &mut self,
-        rank: Rank,
-        request: &Request,
-        id: Option<RequestId>,
-    ) -> Result<Candidate, Refusal> {
-        self.clock = self.clock.max(request.now);
-        self.acceptable(request, id)?;
+    fn import(&mut self, id: RequestId, rank: Rank, request: &Request) -> Result<(), Refusal> {
+        self.acceptable(request)?;
+        self.unknown(Some(id))?;
         if self.fleet.life(rank).is_none() {
             return Err(Error::NoEndpoints.into());
         }
-        let view = self.view();
-        let load = view.load(request, rank);
-        if !view.fits(rank, &load) {
+        let load = self.view().load(request, rank);
+        if !self.view().fits(rank, &load) {
             return Err(Error::RowOverflow { rank }.into());
         }
-        let candidate = Candidate {
-            rank,
-            stable_id: self.fleet.workers[&rank.worker].spec.stable_id.clone(),
-            cost: 0.0,
-            probability: 1.0,
-            cached_tokens: view.cached_tokens(request, rank),
-            overlap: choose::overlap(request, rank),
-            forgone: None,
-            fits: true,
-            load: load.clone(),
-        };
-        self.land(rank, load, id);
-        Ok(candidate)
+        self.land(rank, load, request.clone(), Some(id));
+        Ok(())
     }
 
     fn on_value(
@@ -715,40 +738,46 @@ impl Model {
     }
 
     fn complete(&mut self, key: u64) -> Result<(), Refusal> {
-        self.booking(key).load.prefill = 0;
+        let booking = self.booking(key);
+        booking.load.prefill = 0;
+        booking.completed = true;
         Ok(())
     }
 
     fn output(&mut self, key: u64, blocks: u32) -> Result<(), Refusal> {
-        let booking = &self.bookings[&key];
-        if !self.config.track_blocks || !booking.stands(&self.fleet) {
+        if !self.config.track_blocks {
             return Ok(());
         }
+        let booking = &self.bookings[&key];
         let rank = booking.rank;
-        if self.view().row(rank).kv_blocks + u64::from(blocks) > MAX_BLOCKS {
+        if booking.stands(&self.fleet)
+            && self.view().row(rank).kv_blocks + u64::from(blocks) > MAX_BLOCKS
+        {
             return Err(Error::RowOverflow { rank }.into());
         }
-        self.booking(key).load.own_blocks += u64::from(blocks);
+        self.booking(key).load.output += u64::from(blocks);
         Ok(())
     }
 
     fn move_to(&mut self, key: u64, to: Rank) -> Result<(), Refusal> {
-        let Some(life) = self.fleet.life(to) else {
+        let life = self.fleet.life(to).filter(|_| self.fleet.workers[&to.worker].available);
+        let Some(life) = life else {
             return Err(Error::NoEndpoints.into());
         };
         let booking = &self.bookings[&key];
         if booking.rank == to && booking.life == life {
             return Ok(());
         }
-        if !self.fleet.workers[&to.worker].available {
-            return Err(Error::NoEndpoints.into());
+        let mut load = self.view().load(&booking.request, to);
+        load.output = booking.load.output;
+        if booking.completed {
+            load.prefill = 0;
         }
-        if !self.view().fits(to, &booking.load) {
+        if !self.view().fits(to, &load) {
             return Err(Error::RowOverflow { rank: to }.into());
         }
         let booking = self.booking(key);
-        booking.rank = to;
-        booking.life = life;
+        (booking.rank, booking.life, booking.load) = (to, life, load);
         Ok(())
     }
 
@@ -777,28 +806,43 @@ impl Model {
         true
     }
 
-    fn export(&self) -> Vec<LostBooking> {
-        self.bookings.values().filter(|b| b.stands(&self.fleet)).map(lost).collect()
+    fn export(&self) -> BTreeMap<RequestId, Exported> {
+        let of = |key: &u64| {
+            let b = &self.bookings[key];
+            let whole = b.request.isl.div_ceil(u64::from(self.config.block_size));
+            let hashes = b.request.prompt.as_ref().map(|p| p.hashes().len() as u64);
+            Exported {
+                attempt: b.id.expect("booked by id").1,
+                rank: b.rank,
+                prefill_tokens: b.load.prefill,
+                prompt_blocks: hashes.unwrap_or(whole),
+                output_blocks: b.load.output,
+            }
+        };
+        self.ids.iter().map(|(id, key)| (*id, of(key))).collect()
     }
 
-    fn expire(&mut self, now: Time) -> Vec<RequestId> {
+    fn expire(&mut self, now: Time) -> Outcome {
         self.clock = self.clock.max(now);
         let clock = self.clock;
-        for w in self.fleet.workers.values_mut() {
+        let mut marks = Vec::new();
+        for (id, w) in &mut self.fleet.workers {
             if w.overloaded.flatten().is_some_and(|until| clock >= until) {
                 w.overloaded = None;
+                marks.push(*id);
             }
         }
-        let Some(lease) = self.config.lease else {
-            return Vec::new();
-        };
-        let silent = |key: &u64| clock >= self.bookings[key].renewed.after(lease);
-        let over: Vec<RequestId> =
-            self.ids.iter().filter(|(_, key)| silent(key)).map(|(id, _)| *id).collect();
-        over.iter().for_each(|id| {
+        let silent = |b: &Live| self.config.lease.is_some_and(|l| clock >= b.renewed.after(l));
+        let over: BTreeMap<RequestId, (u64, Rank)> = self
+            .bookings
+            .values()
+            .filter(|b| silent(b))
+            .filter_map(|b| b.id.map(|(id, attempt)| (id, (attempt, b.rank))))
+            .collect();
+        over.keys().for_each(|id| {
             self.free_id(*id, None);
         });
-        over
+        Outcome::Expired(over, marks)
     }
 
     /// Whether the way from `before` to here is one of the events of SPEC section 2.
@@ -819,10 +863,6 @@ impl Model {
     }
 }
 
-fn lost(b: &Live) -> LostBooking {
-    LostBooking { rank: b.rank, id: b.id.map(|(id, _)| id) }
-}
-
 /// Names of the fields of `request` that a pool with this block size cannot take.
 pub fn invalid(request: &Request, block_size: u32) -> Vec<&'static str> {
     let mut bad = Vec::new();
@@ -838,7 +878,7 @@ pub fn invalid(request: &Request, block_size: u32) -> Vec<&'static str> {
     let whole = request.isl.div_ceil(u64::from(block_size));
     let too_many = request.prompt.as_ref().is_some_and(|p| p.hashes().len() as u64 > whole);
     refuse("block_hashes", too_many);
-    for o in &request.overlaps {
+    for o in request.overlaps.iter().flat_map(|list| list.iter()) {
         refuse("overlaps.device", weight(o.device));
         refuse("overlaps.host", weight(o.host));
         refuse("overlaps.disk", weight(o.disk));

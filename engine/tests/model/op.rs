@@ -50,8 +50,6 @@ pub enum Op {
     Book(Request),
     /// `book_as`.
     BookAs(RequestId, Request),
-    /// `import`, by value.
-    Import(Rank, Request),
     /// `import_as`.
     ImportAs(RequestId, Rank, Request),
     /// `prefill_completed` on a value.
@@ -111,13 +109,12 @@ type Draw = fn(&mut dyn Dice, &Config) -> Op;
 
 /// Every kind of operation, its share in 1,000 and how it is drawn. A tape of zeros gives the
 /// first.
-pub const KINDS: [(&str, u32, Draw); 26] = [
+pub const KINDS: [(&str, u32, Draw); 25] = [
     ("export", 10, |_, _| Op::Export),
     ("select", 60, |d, c| Op::Select(request(d, c))),
     ("book", 170, |d, c| Op::Book(request(d, c))),
     ("book_as", 140, |d, c| Op::BookAs(id(d), request(d, c))),
-    ("import", 15, |d, c| Op::Import(rank(d), request(d, c))),
-    ("import_as", 20, |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
+    ("import_as", 35, |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
     ("complete", 25, |d, _| Op::Complete(nth(d))),
     ("output", 25, |d, _| Op::Output(nth(d), output(d))),
     ("move", 25, |d, _| Op::Move(nth(d), rank(d))),
@@ -173,7 +170,6 @@ impl Op {
             | Op::Admit(r)
             | Op::AdmitAs(_, r)
             | Op::BookAs(_, r)
-            | Op::Import(_, r)
             | Op::ImportAs(_, _, r) => {
                 r.now = anchor(r.now);
                 r.due = r.due.map(anchor);
@@ -197,7 +193,6 @@ impl Op {
             Op::Select(..) => "select",
             Op::Book(..) => "book",
             Op::BookAs(..) => "book_as",
-            Op::Import(..) => "import",
             Op::ImportAs(..) => "import_as",
             Op::Complete(..) => "complete",
             Op::Output(..) => "output",

@@ -3,7 +3,7 @@
 use super::fleet::Fleet;
 use super::limits::Row;
 use std::collections::BTreeSet;
-use vacancy::{Rank, RequestId, Time};
+use vacancy::{Rank, Request, RequestId, Time};
 
 /// What a row can hold at most: 32 bits of tokens, 31 bits of blocks.
 pub const MAX_TOKENS: u64 = u32::MAX as u64;
@@ -17,8 +17,18 @@ pub struct Load {
     pub prefill: u64,
     /// Prompt blocks that may be shared, by hash.
     pub hashes: Vec<u64>,
-    /// Blocks that are nobody else's: a prompt without hashes, and output.
+    /// Prompt blocks without hashes, which are shared with nobody.
     pub own_blocks: u64,
+    /// Output blocks.
+    pub output: u64,
+}
+
+impl Load {
+    /// The blocks that this load adds to a rank that holds `held`.
+    pub fn new_blocks(&self, held: &BTreeSet<u64>) -> u64 {
+        let new = self.hashes.iter().filter(|h| !held.contains(h)).count() as u64;
+        new + self.own_blocks + self.output
+    }
 }
 
 /// One live booking.
@@ -30,6 +40,10 @@ pub struct Live {
     pub life: u64,
     /// Its load.
     pub load: Load,
+    /// What was asked for: another rank would be charged by it.
+    pub request: Request,
+    /// Whether its prefill has completed.
+    pub completed: bool,
     /// The id, if the host frees by id, and the attempt under that id.
     pub id: Option<(RequestId, u64)>,
     /// The last call on its id.
@@ -61,7 +75,7 @@ pub fn held<'a>(bookings: impl Iterator<Item = &'a Live>) -> BTreeSet<u64> {
 pub fn sum<'a>(bookings: impl Iterator<Item = &'a Live> + Clone) -> Row {
     Row {
         prefill_tokens: bookings.clone().map(|b| b.load.prefill).sum(),
-        kv_blocks: bookings.clone().map(|b| b.load.own_blocks).sum::<u64>()
+        kv_blocks: bookings.clone().map(|b| b.load.own_blocks + b.load.output).sum::<u64>()
             + held(bookings.clone()).len() as u64,
         requests: bookings.count() as u64,
     }
@@ -69,7 +83,7 @@ pub fn sum<'a>(bookings: impl Iterator<Item = &'a Live> + Clone) -> Row {
 
 /// Whether `load` fits on a rank that carries `row` and holds `held`.
 pub fn fits(row: Row, held: &BTreeSet<u64>, load: &Load) -> bool {
-    let new = load.hashes.iter().filter(|h| !held.contains(h)).count() as u64 + load.own_blocks;
+    let new = load.new_blocks(held);
     row.prefill_tokens + load.prefill <= MAX_TOKENS && row.kv_blocks + new <= MAX_BLOCKS
 }
 
@@ -80,9 +94,10 @@ mod tests {
 
     fn live(fleet: &Fleet, prefill: u64, hashes: &[u64], own_blocks: u64) -> Live {
         let rank = Rank::new(1, 0);
-        let load = Load { prefill, hashes: hashes.to_vec(), own_blocks };
+        let load = Load { prefill, hashes: hashes.to_vec(), own_blocks, output: 0 };
         let life = fleet.life(rank).expect("declared");
-        Live { rank, life, load, id: None, renewed: Time::ZERO }
+        let request = Request::new(0);
+        Live { rank, life, load, request, completed: false, id: None, renewed: Time::ZERO }
     }
 
     #[test]
@@ -114,7 +129,7 @@ mod tests {
     #[test]
     fn a_row_holds_32_bits_of_tokens_and_31_of_blocks() {
         let full = Row { prefill_tokens: MAX_TOKENS - 1, kv_blocks: MAX_BLOCKS - 1, requests: 1 };
-        let load = |prefill, own_blocks| Load { prefill, own_blocks, hashes: vec![7] };
+        let load = |prefill, own_blocks| Load { prefill, own_blocks, hashes: vec![7], output: 0 };
         assert!(fits(full, &BTreeSet::new(), &load(1, 0)));
         assert!(!fits(full, &BTreeSet::new(), &load(2, 0)));
         assert!(!fits(full, &BTreeSet::new(), &load(0, 1)));

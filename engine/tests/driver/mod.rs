@@ -1,0 +1,352 @@
+//! Drives a pool and the reference with the same operations and compares what they answer.
+
+use crate::model::choose::{Candidate, Pick, same_cost};
+use crate::model::op::Op;
+use crate::model::{Config, Model, Outcome, Refusal, Scope};
+use std::collections::BTreeMap;
+use vacancy::{
+    Attempt, Booking, Choice, Error, Lost, Pool, Rank, RejectScope, RejectThresholds, RequestId,
+    Time,
+};
+
+/// A difference, in words.
+type Difference = String;
+
+/// Both of them.
+pub struct Driver {
+    config: Config,
+    pool: Pool,
+    /// Another handle of the same pool: calls take turns.
+    other: Pool,
+    rejects: RejectThresholds,
+    model: Model,
+    /// The bookings held as values, in the model's order.
+    values: Vec<Booking>,
+    /// The engine's number of each attempt of each id, from the first one on.
+    attempts: BTreeMap<RequestId, Vec<Attempt>>,
+}
+
+fn differ<T>(
+    what: &str,
+    got: impl std::fmt::Debug,
+    want: impl std::fmt::Debug,
+) -> Result<T, Difference> {
+    Err(format!("{what}: the engine has {got:?}, the reference {want:?}"))
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Result<(), Difference> {
+    if got == want { Ok(()) } else { differ(what, got, want) }
+}
+
+impl Driver {
+    /// An empty pool of these settings, and its reference.
+    pub fn new(config: Config) -> Driver {
+        let rejects = RejectThresholds::default();
+        let pool = Pool::builder()
+            .block_size(config.block_size)
+            .track_prefill(config.track_prefill)
+            .track_blocks(config.track_blocks)
+            .weights(config.weights)
+            .reject_scope(match config.scope {
+                Scope::Worker => RejectScope::Worker,
+                Scope::Rank => RejectScope::Rank,
+            })
+            .lease(config.lease)
+            .reject_thresholds(rejects.clone())
+            .build()
+            .expect("valid settings");
+        let mut driver = Driver {
+            other: pool.clone(),
+            pool,
+            rejects,
+            model: Model::new(config.clone()),
+            config,
+            values: Vec::new(),
+            attempts: BTreeMap::new(),
+        };
+        // Time 0 is left behind, so that there is something before the clock.
+        driver.step(&Op::Expire(Time::from_millis(1))).expect("nothing is there");
+        driver
+    }
+
+    /// Does all of `ops`, whose times count from the clock at their turn. A closed pool is checked
+    /// by the operation after it and then followed by a new one.
+    pub fn run(mut self, ops: Vec<Op>) -> Result<(), Difference> {
+        let mut closed = false;
+        for (i, op) in ops.into_iter().enumerate() {
+            let op = op.anchored(self.model.clock());
+            std::mem::swap(&mut self.pool, &mut self.other);
+            self.step(&op).map_err(|why| format!("operation {i}, {op:?}: {why}"))?;
+            if closed {
+                closed = false;
+                let new = Driver::new(self.config.clone());
+                let old = std::mem::replace(&mut self, new);
+                old.end()?;
+            } else {
+                closed = op == Op::Close;
+            }
+        }
+        self.end()
+    }
+
+    /// Gives everything back: nothing may be left.
+    fn end(mut self) -> Result<(), Difference> {
+        while !self.values.is_empty() {
+            self.step(&Op::Drop(crate::model::op::Nth(0)))?;
+        }
+        for id in self.attempts.keys().copied().collect::<Vec<_>>() {
+            self.step(&Op::FreeId(id))?;
+        }
+        same("live at the end", self.model.live(), 0)?;
+        for (rank, load) in self.pool.snapshot().ranks {
+            let left = (load.prefill_tokens, load.kv_blocks, load.requests, load.held_blocks);
+            same(&format!("left on {rank}"), left, (0, 0, 0, 0))?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, op: &Op) -> Result<(), Difference> {
+        let epoch = self.pool.epoch();
+        let step = self.model.step(op);
+        self.answer(op, step.outcome)?;
+        if step.epoch_moves && self.pool.epoch() == epoch {
+            return Err("room may have appeared, but the epoch stands still".into());
+        }
+        self.compare()
+    }
+
+    /// Does `op` with the engine and compares the answer.
+    fn answer(&mut self, op: &Op, want: Outcome) -> Result<(), Difference> {
+        let pool = self.pool.clone();
+        match (op, want) {
+            (_, Outcome::Nothing) => Ok(()),
+            (Op::Upsert(spec), Outcome::Lost(want)) => self.lost(pool.upsert(spec.clone()), want),
+            (Op::Remove(worker), Outcome::Lost(want)) => self.lost(Ok(pool.remove(*worker)), want),
+            (Op::Reconcile(specs), Outcome::Lost(want)) => self.lost(pool.reconcile(specs), want),
+            (Op::Available(worker, is), Outcome::Flag(want)) => {
+                same("known", pool.set_available(*worker, *is), want)
+            }
+            (Op::Overloaded(worker, is, until), Outcome::Flag(want)) => {
+                same("known", pool.set_overloaded(*worker, *is, *until), want)
+            }
+            (Op::UpdateThresholds(t), Outcome::Done(want)) => done(self.rejects.update(*t), want),
+            (Op::SetThresholds(t), Outcome::Done(want)) => done(self.rejects.set(*t), want),
+            (Op::ClearThresholds, Outcome::Done(_)) => {
+                self.rejects.clear();
+                Ok(())
+            }
+            (Op::Select(request), Outcome::Pick(want)) => {
+                let got = pool.select(request);
+                self.picked(got.as_ref(), &want).map(drop)
+            }
+            (Op::Book(request), Outcome::Pick(want)) => {
+                let got = pool.book(request);
+                self.picked(got.as_ref().map(Booking::choice), &want)?;
+                if let Ok(booking) = got {
+                    same("where it is booked", booking.rank(), booking.choice().rank)?;
+                    self.values.push(booking);
+                }
+                Ok(())
+            }
+            (Op::BookAs(id, request), Outcome::Pick(want)) => {
+                let got = pool.book_as(*id, request);
+                self.picked(got.as_ref().map(|p| &p.choice), &want)?;
+                if let Ok(placed) = got {
+                    self.attempt(*id, placed.attempt)?;
+                }
+                Ok(())
+            }
+            (Op::ImportAs(id, rank, request), Outcome::Done(want)) => {
+                match (pool.import_as(*id, *rank, request), want) {
+                    (Ok(attempt), Ok(())) => self.attempt(*id, attempt),
+                    (got, want) => done(got.map(drop), want),
+                }
+            }
+            (Op::Complete(nth), Outcome::Done(_)) => {
+                self.value(nth.of(self.values.len())).prefill_completed();
+                Ok(())
+            }
+            (Op::Output(nth, blocks), Outcome::Done(want)) => {
+                let i = nth.of(self.values.len());
+                done(self.value(i).add_output_blocks(*blocks), want)
+            }
+            (Op::Move(nth, to), Outcome::Done(want)) => {
+                let i = nth.of(self.values.len());
+                let booking = self.value(i);
+                done(booking.move_to(*to), want)?;
+                same("where it is", booking.rank(), self.model.value_rank(i.expect("one")))
+            }
+            (Op::Free(nth), Outcome::Done(_)) => {
+                let i = nth.of(self.values.len()).expect("as many as the model has");
+                self.values.swap_remove(i).free();
+                Ok(())
+            }
+            (Op::Drop(nth), Outcome::Done(_)) => {
+                let i = nth.of(self.values.len()).expect("as many as the model has");
+                drop(self.values.swap_remove(i));
+                Ok(())
+            }
+            (Op::CompleteId(id), Outcome::Done(want)) => done(pool.prefill_completed(*id), want),
+            (Op::OutputId(id, blocks), Outcome::Done(want)) => {
+                done(pool.add_output_blocks(*id, *blocks), want)
+            }
+            (Op::MoveId(id, to), Outcome::Done(want)) => done(pool.move_to(*id, *to), want),
+            (Op::FreeId(id), Outcome::Flag(want)) => same("freed", pool.free(*id), want),
+            (Op::FreeAttempt(id, back), Outcome::Flag(want)) => {
+                let known = &self.attempts[id];
+                let attempt = known[known.len() - 1 - *back as usize];
+                same("freed", pool.free_attempt(*id, attempt), want)
+            }
+            (Op::Export, Outcome::Live(want)) => {
+                let got: BTreeMap<_, _> = pool.export().into_iter().map(|l| (l.id, l)).collect();
+                same("ids", got.keys().collect::<Vec<_>>(), want.keys().collect())?;
+                for (id, want) in want {
+                    let l = &got[&id];
+                    let attempt = self.number(id, want.attempt);
+                    same("attempt", l.attempt, attempt)?;
+                    same("rank", l.rank, want.rank)?;
+                    same("prefill", u64::from(l.prefill_tokens), want.prefill_tokens)?;
+                    same("prompt blocks", u64::from(l.prompt_blocks), want.prompt_blocks)?;
+                    same("output blocks", u64::from(l.output_blocks), want.output_blocks)?;
+                }
+                Ok(())
+            }
+            (Op::Expire(now), Outcome::Expired(want, marks)) => {
+                let got = pool.expire(*now);
+                let want: Vec<_> = want
+                    .into_iter()
+                    .map(|(id, (a, rank))| (id, self.number(id, a), rank))
+                    .collect();
+                same("leases", got.leases, want)?;
+                same("marks", got.marks, marks)
+            }
+            (Op::Close, Outcome::Done(_)) => {
+                pool.close();
+                Ok(())
+            }
+            (op, want) => unreachable!("{op:?} does not answer {want:?}"),
+        }
+    }
+
+    fn value(&self, i: Option<usize>) -> &Booking {
+        &self.values[i.expect("as many as the model has")]
+    }
+
+    /// The engine's number of an attempt.
+    fn number(&self, id: RequestId, attempt: u64) -> Attempt {
+        self.attempts[&id][attempt as usize - 1]
+    }
+
+    fn attempt(&mut self, id: RequestId, attempt: Attempt) -> Result<(), Difference> {
+        let known = self.attempts.entry(id).or_default();
+        if known.last().is_some_and(|last| *last >= attempt) {
+            return Err(format!("attempt {attempt:?} of {id} comes after {known:?}"));
+        }
+        known.push(attempt);
+        Ok(())
+    }
+
+    fn lost(
+        &self,
+        got: Result<Vec<Lost>, Error>,
+        want: Result<BTreeMap<Rank, crate::model::LostLoad>, Refusal>,
+    ) -> Result<(), Difference> {
+        let (got, want) = match (got, want) {
+            (Ok(got), Ok(want)) => (got, want),
+            (got, want) => return done(got.map(drop), want.map(drop)),
+        };
+        let got: BTreeMap<_, _> =
+            got.into_iter().map(|l| (l.rank, (u64::from(l.requests), l.ids))).collect();
+        let want: BTreeMap<_, _> = want
+            .into_iter()
+            .map(|(rank, l)| {
+                let ids: Vec<_> =
+                    l.ids.into_iter().map(|(id, a)| (id, self.number(id, a))).collect();
+                (rank, (l.requests, ids))
+            })
+            .collect();
+        same("lost", got, want)
+    }
+
+    /// Compares an answer with all the right ones, and lets the reference book what was chosen.
+    fn picked(
+        &mut self,
+        got: Result<&Choice, &Error>,
+        want: &Result<Pick, Refusal>,
+    ) -> Result<(), Difference> {
+        let pick = match (got, want) {
+            (_, Ok(pick)) => pick,
+            (Err(got), Err(want)) if want.admits(got) => return Ok(()),
+            (got, Err(want)) => return differ("answer", got, want),
+        };
+        let rank = match got {
+            Ok(choice) => choice.rank,
+            Err(Error::RowOverflow { rank }) => *rank,
+            Err(other) => return differ("answer", other, pick),
+        };
+        let Some(candidate) = pick.candidates.iter().find(|c| c.rank == rank) else {
+            return differ("rank", got, pick);
+        };
+        match (got, self.model.settle(rank)) {
+            (Ok(choice), Ok(())) => explained(choice, candidate, pick),
+            (Err(_), Err(_)) => Ok(()),
+            (got, booked) => differ("row", got, booked),
+        }
+    }
+
+    /// Compares everything that can be looked at.
+    fn compare(&self) -> Result<(), Difference> {
+        let snapshot = self.pool.snapshot();
+        let ranks: Vec<Rank> = snapshot.ranks.iter().map(|(rank, _)| *rank).collect();
+        same("ranks", ranks, self.model.ranks())?;
+        for (rank, got) in &snapshot.ranks {
+            let row = self.model.row(*rank).expect("declared");
+            let what = |of: &str| format!("{of} of {rank}");
+            same(&what("prefill"), u64::from(got.prefill_tokens), row.prefill_tokens)?;
+            same(&what("blocks"), u64::from(got.kv_blocks), row.kv_blocks)?;
+            same(&what("requests"), u64::from(got.requests), row.requests)?;
+            same(&what("held"), got.held_blocks, 0)?;
+            same(&what("full"), got.full, self.model.full(*rank))?;
+            let (available, marked) = self.model.marks(rank.worker);
+            same(&what("available"), got.available, available)?;
+            same(&what("marked"), got.marked, marked)?;
+            same(&what("load"), self.pool.load(*rank), Some(*got))?;
+        }
+        let full = snapshot.ranks.iter().filter(|(_, l)| l.full).count();
+        same("full", snapshot.full, full)?;
+        same("ids", snapshot.ids, self.model.live() - self.model.values())?;
+        let counters = self.model.counters();
+        same("selected", snapshot.counters.selected, counters.selected)?;
+        same("rejected", snapshot.counters.rejected, counters.rejected)?;
+        same("now", self.pool.now(), self.model.clock())
+    }
+}
+
+fn done(got: Result<(), Error>, want: Result<(), Refusal>) -> Result<(), Difference> {
+    match (&got, &want) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Err(error), Err(refusal)) if refusal.admits(error) => Ok(()),
+        _ => differ("answer", got, want),
+    }
+}
+
+/// Whether a choice says of its rank what there is to say.
+fn explained(got: &Choice, want: &Candidate, pick: &Pick) -> Result<(), Difference> {
+    if !same_cost(got.cost, want.cost) {
+        return differ("cost", got.cost, want.cost);
+    }
+    same("stable id", &got.stable_id, &want.stable_id)?;
+    same("cached tokens", u64::from(got.cached_tokens), want.cached_tokens)?;
+    same("overlap", got.overlap, want.overlap)?;
+    same("eligible", got.eligible, pick.eligible)?;
+    same("full", got.full, pick.full)?;
+    match (&got.forgone, &want.forgone) {
+        (None, None) => Ok(()),
+        (Some(got), Some((blocks, ranks)))
+            if got.blocks == *blocks && ranks.contains(&got.rank) =>
+        {
+            Ok(())
+        }
+        (got, want) => differ("forgone", got, want),
+    }
+}
