@@ -4,10 +4,12 @@ mod booking;
 mod choice;
 mod error;
 mod fleet;
+mod grace;
 mod limits;
 mod load;
 mod names;
 mod pass;
+mod pins;
 mod pool;
 mod queue;
 mod request;
@@ -25,6 +27,9 @@ pub use limits::thresholds::{Change, Thresholds, ThresholdsUpdate};
 pub use load::monitor::Signals;
 pub use names::{Attempt, Name, Rank, RequestId, WorkerId};
 pub use pass::backend::Backend;
+pub use pass::custom::{
+    CHUNK, Candidates, Columns, Filter, Observed, Observer, Picker, PolicyError, Scorer,
+};
 pub use pool::{
     Counters, DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Idle, Pool, PoolBuilder, RankLoad, Snapshot,
 };

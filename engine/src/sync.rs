@@ -5,7 +5,7 @@
 
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
 }
 
@@ -16,6 +16,9 @@ pub(crate) use std::thread_local;
 pub(crate) mod thread {
     pub(crate) use std::thread::{Thread, current, park};
 }
+
+/// Whether the model checker is at work: it wants small arrays.
+pub(crate) const MODELLED: bool = false;
 
 pub(crate) mod hint {
     pub(crate) use std::hint::spin_loop;

@@ -2,21 +2,23 @@
 //! touches and hands out a new [`View`]; nothing that is published ever changes.
 //!
 //! Order, which `load::slot` relies on: a slot is scrubbed and reopened before a view names it; a
-//! view without a rank is published before its slot is killed; a killed slot comes back to
-//! [`Writer::reclaimed`] only when everybody who was pinned then has unpinned.
+//! view without a rank is published before its slot is killed; a killed slot comes back from
+//! [`Writer::retired`] only when everybody who was pinned then has unpinned.
 
 use crate::error::Error;
 use crate::fleet::block::{Block, LANES, SlotId};
+use crate::fleet::cell::{Quarantine, Replaced};
 use crate::fleet::spec::WorkerSpec;
 use crate::fleet::tags::Tag;
 use crate::fleet::view::{BlockView, View, Worker};
 use crate::limits::rules::{Rules, compile};
 use crate::load::monitor::{Monitor, Signals};
-use crate::load::prompts::PromptIndex;
+use crate::load::prompts::{At, PromptIndex};
 use crate::load::slot;
 use crate::names::{Rank, WorkerId};
+use crate::pins::pin;
+use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::sync::{Arc, Mutex};
 use crate::time::Time;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -41,8 +43,10 @@ pub(crate) struct Writer {
     index: Arc<PromptIndex>,
     /// Lanes of each block that no rank lives in and that may be used.
     vacant: Vec<u64>,
-    /// Slots whose quarantine has ended, waiting to be counted as vacant.
-    pub(crate) reclaimed: Arc<Mutex<Vec<SlotId>>>,
+    /// Slots of ranks that have gone.
+    pub(crate) retired: Quarantine<SlotId>,
+    /// Views that were replaced.
+    pub(crate) replaced: Quarantine<Replaced>,
     last_life: u64,
     /// What workers say of themselves.
     monitor: Monitor,
@@ -54,7 +58,8 @@ impl Writer {
             view: View::new(rules),
             index,
             vacant: Vec::new(),
-            reclaimed: Arc::default(),
+            retired: Quarantine::default(),
+            replaced: Quarantine::default(),
             last_life: 0,
             monitor: Monitor::new(signal_ttl),
         }
@@ -360,7 +365,7 @@ impl Writer {
     /// else in one block if they fit in any, else wherever there is a place. (A worker that has
     /// outgrown its block straddles two; the pass looks at such workers as a whole.)
     fn find_slots(&mut self, count: usize, near: Option<usize>) -> Vec<SlotId> {
-        for slot in self.reclaimed.lock().drain(..) {
+        while let Some(slot) = self.retired.take() {
             self.vacant[slot.block()] |= slot.bit();
         }
         let fits = |vacant: &[u64], b: usize| vacant[b].count_ones() as usize >= count;
@@ -398,10 +403,12 @@ impl Writer {
     }
 
     fn open(&mut self, b: usize, count: usize, into: &mut Vec<SlotId>) {
+        let guard = pin();
         for lane in crate::fleet::block::lanes(self.vacant[b]).take(count) {
             let id = SlotId::new(b, lane);
             let live = &self.view.blocks[b].live;
-            self.index.scrub(&mut live.prompts[lane].lock(), id);
+            let at = At { index: &self.index, slot: id.index(), guard: &guard };
+            live.prompts[lane].lock().clear(at);
             live.requests[lane].store(0, Ordering::Relaxed);
             live.held[lane].store(0, Ordering::Relaxed);
             self.last_life += 1;

@@ -59,6 +59,33 @@ pub(crate) fn add(
     }
 }
 
+/// Puts `on` in the place of `off` in one step, if `judge` passes the row without `off`: what is
+/// judged is the row as if that load were not there. The caller was told by [`alive`] that the life
+/// is the right one and has stayed pinned since.
+pub(crate) fn replace(
+    row: &AtomicU64,
+    off: Load,
+    on: Load,
+    judge: impl Fn(Row) -> bool,
+) -> Result<Row, Refusal> {
+    let mut seen = Row::from_bits(row.load(Ordering::Acquire));
+    loop {
+        if seen.is_dead() {
+            return Err(Refusal::Dead);
+        }
+        let without = seen.minus(off);
+        if !judge(without) {
+            return Err(Refusal::Full(without));
+        }
+        let Some(next) = without.plus(on) else { return Err(Refusal::Overflow) };
+        // AcqRel: as in `add`.
+        match row.compare_exchange(seen.bits(), next.bits(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return Ok(next),
+            Err(_) => seen = Row::from_bits(row.load(Ordering::Acquire)),
+        }
+    }
+}
+
 /// Whether the life `incarnation` still goes on in this slot. The caller is pinned and stays so
 /// until it is done with the slot.
 #[inline]

@@ -11,13 +11,17 @@ use crate::fleet::block::{LANES, SlotId, lanes};
 use crate::fleet::eligible::{Eligible, slots_of};
 use crate::fleet::tags::Tag;
 use crate::fleet::view::{BlockView, Limits, View};
+use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
-use crate::load::prompts::{Guard, PromptIndex, RunView};
+use crate::load::prompts::{PromptIndex, RunView};
+use crate::load::row::Row;
 use crate::names::Rank;
 use crate::pass::backend::Kernel;
+use crate::pass::custom::Entry;
 use crate::pass::lanes::{Column, Inputs, Terms, Tracking};
 use crate::pass::pick::{Best, Rng, by_temperature};
 use crate::request::{Overlap, Request};
+use crate::sync::atomic::Ordering;
 use crate::time::Time;
 use bumpalo::Bump;
 use bumpalo::collections::Vec as ArenaVec;
@@ -170,7 +174,7 @@ fn shared_beyond(hits: &[Range<u32>], device: f64) -> f64 {
 pub(crate) fn pass(
     view: &View,
     tools: &Tools<'_>,
-    guard: &Guard,
+    guard: &Guard<'_>,
     ask: &Ask<'_>,
     rng: &mut Rng,
 ) -> Verdict {
@@ -199,13 +203,26 @@ pub(crate) struct Pass<'a> {
     requests: Column<u32>,
 }
 
+/// Which blocks are weighed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Those with eligible lanes.
+    Eligible,
+    /// All: somebody wants to see every declared rank.
+    All,
+}
+
 /// What was found in one block, before anything is chosen.
+#[derive(Default)]
 pub(crate) struct Weighed {
     pub(crate) eligible: u64,
     pub(crate) full: u64,
     pub(crate) class_full: u64,
+    pub(crate) marked: u64,
     /// Eligible, not marked, not skipped.
     pub(crate) may: u64,
+    /// Whether some rank holds blocks of the prompt.
+    held: bool,
     /// The minimum over `may` and who has it, if the kernel's own answer stands.
     min: Option<(f64, u64)>,
 }
@@ -214,7 +231,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn new(
         view: &'a View,
         tools: &'a Tools<'a>,
-        guard: &'a Guard,
+        guard: &'a Guard<'a>,
         ask: &'a Ask<'a>,
     ) -> Pass<'a> {
         let request = ask.request;
@@ -226,7 +243,7 @@ impl<'a> Pass<'a> {
             && let Some(prompt) = &request.prompt
         {
             tools.index.descend(guard, prompt.hashes(), |run, from, to| {
-                runs.push((run, (to - from) as u32));
+                runs.push((run, to - from));
             });
         }
         let prefer = constraints.map_or_else(SmallVec::new, |c| {
@@ -295,7 +312,7 @@ impl<'a> Pass<'a> {
         for b in 0..self.view.blocks.len() {
             // The second look of an affinity target needs the ties of every block.
             let bar = if self.affinity.is_empty() { best.bar() } else { f64::INFINITY };
-            let weighed = self.weigh(b, bar, &mut costs);
+            let weighed = self.weigh(b, bar, Look::Eligible, &mut costs);
             if warm {
                 kept_costs.push(*costs);
                 kept_masks.push(weighed.may);
@@ -383,6 +400,55 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// One lane of the block that was weighed last, for host code to look at.
+    pub(crate) fn entry(
+        &self,
+        b: usize,
+        lane: usize,
+        weighed: &Weighed,
+        costs: &Column<f64>,
+    ) -> Entry {
+        let (block, slot) = (&self.view.blocks[b], SlotId::new(b, lane));
+        let row = Row::from_bits(self.rows[lane]);
+        let overlap = self.overlap_of(slot);
+        let cached_tokens = self.ask.cached_tokens(overlap);
+        let held = if weighed.held { self.held[lane] } else { 0 };
+        let is = |set: u64| set >> lane & 1 == 1;
+        let spec = block.owners[lane].as_ref().map(|w| &w.spec);
+        Entry {
+            rank: block.ranks[lane],
+            slot,
+            life: block.lives[lane],
+            prefill_tokens: row.tokens(),
+            kv_blocks: row.blocks(),
+            requests: block.live.requests[lane].load(Ordering::Relaxed),
+            added_tokens: if self.ask.track_prefill {
+                self.ask.request.isl as u32 - cached_tokens
+            } else {
+                0
+            },
+            added_blocks: if self.ask.track_blocks {
+                self.ask.prompt_blocks.saturating_sub(held)
+            } else {
+                0
+            },
+            cost: self.terms.to_blocks(costs[lane]),
+            cached_tokens,
+            overlap,
+            max_num_batched_tokens: spec.and_then(|s| s.max_num_batched_tokens),
+            total_kv_blocks: spec.and_then(|s| s.total_kv_blocks).filter(|&blocks| blocks > 0),
+            eligible: is(weighed.eligible),
+            full: is(weighed.full),
+            marked: is(weighed.marked),
+            class_full: is(weighed.class_full),
+        }
+    }
+
+    /// The lanes of a block that the request has listed overlaps on.
+    pub(crate) fn listed(&self, b: usize) -> u64 {
+        self.overlaps.as_ref().map_or(0, |o| o.of(b).fold(0, |set, (lane, _)| set | 1 << lane))
+    }
+
     pub(crate) fn overlap_of(&self, slot: SlotId) -> [f64; 3] {
         let listed = self.overlaps.as_ref();
         listed
@@ -391,12 +457,18 @@ impl<'a> Pass<'a> {
     }
 
     /// Judges and projects one block. `costs` gets the cost of every lane, in tokens.
-    pub(crate) fn weigh(&mut self, b: usize, bar: f64, costs: &mut Column<f64>) -> Weighed {
+    pub(crate) fn weigh(
+        &mut self,
+        b: usize,
+        bar: f64,
+        look: Look,
+        costs: &mut Column<f64>,
+    ) -> Weighed {
         let (ask, view) = (self.ask, self.view);
         let block = &*view.blocks[b];
         let eligible = ask.eligible.lanes(view, b);
-        if eligible == 0 {
-            return Weighed { eligible, full: 0, class_full: 0, may: 0, min: None };
+        if eligible == 0 && look == Look::Eligible {
+            return Weighed::default();
         }
         block.live.copy_rows(&mut self.rows);
         let marked = block.marked(ask.now);
@@ -443,7 +515,7 @@ impl<'a> Pass<'a> {
             stands = false;
         }
         let min = stands.then_some((found.min, found.ties));
-        Weighed { eligible, full: found.full, class_full, may, min }
+        Weighed { eligible, full: found.full, class_full, marked, may, held, min }
     }
 
     /// Of the full lanes `doubtful`, those whose worker has an eligible rank with room.
@@ -500,7 +572,7 @@ impl<'a> Pass<'a> {
     fn fill_held(&mut self, b: usize) -> bool {
         let mut any = false;
         for (run, blocks) in &self.runs {
-            let mask = run.mask(b);
+            let mask = run.mask(b as u32);
             if mask != 0 {
                 if !any {
                     self.held.fill(0);

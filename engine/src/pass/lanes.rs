@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 use crate::choice::Weights;
+use crate::load::row::Limit;
 use std::ops::{Deref, DerefMut};
 
 /// Ranks per block.
@@ -50,35 +51,13 @@ impl<T> DerefMut for Column<T> {
     }
 }
 
-/// The most KV blocks that a row can show: 31 bits, below the dead bit.
-const MOST_BLOCKS: u32 = u32::MAX >> 1;
+/// A block of limits that only dead rows are past.
+static NO_LIMITS: Column<u64> = Column([Limit::NONE.bits(); LANES]);
 
-/// A limit on both halves of a row, in the layout of the row: tokens in the low 32 bits, blocks in
-/// the high ones. A row is past it if either of its halves exceeds the limit's.
-///
-/// Having the layout of the row lets one vector comparison judge both. `u32::MAX` means no limit
-/// for either half; the block half is then stored as the most blocks a row can carry, so that **a
-/// dead row, whose top bit is set, is past every limit**: no walk needs a look at the dead bit.
-#[inline(always)]
-pub(crate) const fn pack_limit(tokens: u32, blocks: u32) -> u64 {
-    let blocks = if blocks > MOST_BLOCKS { MOST_BLOCKS } else { blocks };
-    (blocks as u64) << 32 | tokens as u64
-}
-
-/// The limit that only a dead row is past.
-pub(crate) const NO_LIMIT: u64 = pack_limit(u32::MAX, u32::MAX);
-
-/// A block of [`NO_LIMIT`].
-pub(crate) static NO_LIMITS: Column<u64> = Column([NO_LIMIT; LANES]);
-
-/// Whether a row is past a limit, or dead.
-#[inline(always)]
-pub(crate) const fn is_past(row: u64, limit: u64) -> bool {
-    row as u32 > limit as u32 || (row >> 32) as u32 > (limit >> 32) as u32
-}
-
-static NO_CREDIT: Column<f64> = Column([0.0; LANES]);
-static NO_COUNT: Column<u32> = Column([0; LANES]);
+/// No credit for anybody.
+pub(super) static NO_CREDIT: Column<f64> = Column([0.0; LANES]);
+/// A count of 0 for everybody.
+pub(super) static NO_COUNT: Column<u32> = Column([0; LANES]);
 
 /// What the cost of every rank is made of for one request: the pool's and the request's weights,
 /// folded so that a walk only adds and multiplies.
@@ -129,14 +108,15 @@ impl Terms {
         }
     }
 
-    /// The cost of one rank, in tokens: the same bits as the rank's lane in a walk.
+    /// The cost of one rank, in tokens: the same bits as the rank's lane in a walk. That of a dead
+    /// row means nothing (and costs no instruction): nobody may choose it.
     ///
     /// `credit` is in tokens; `held` counts the request's prompt blocks that the rank holds
     /// already; `requests` its active requests.
     #[inline(always)]
     pub(crate) fn cost(&self, row: u64, credit: f64, held: u32, requests: u32) -> f64 {
         let tokens = f64::from(row as u32) + self.isl;
-        let blocks = f64::from((row >> 32) as u32 & MOST_BLOCKS) + self.prompt_blocks;
+        let blocks = f64::from((row >> 32) as u32) + self.prompt_blocks;
         let blocks = self.blocks * (blocks - f64::from(held));
         let load = if self.credit_on_blocks {
             positive(blocks - credit)
@@ -176,7 +156,7 @@ fn positive(x: f64) -> f64 {
 pub(crate) struct Inputs<'a> {
     /// Packed rows, copied from the live table.
     pub(crate) rows: &'a [u64; LANES],
-    /// Limits ([`pack_limit`]) that a rank must not be past to be chosen.
+    /// Limits ([`Limit`]) that a rank must not be past to be chosen.
     pub(crate) limits: &'a [u64; LANES],
     /// A second set of limits, judged but without effect on the minimum.
     pub(crate) class_limits: Option<&'a [u64; LANES]>,
@@ -231,7 +211,7 @@ pub(super) trait Vector {
 
     /// `BIAS + ` the low 32 bits of each word, exactly.
     fn biased_low(words: Self::Words) -> Self::Floats;
-    /// `BIAS + ` bits 32 to 62 of each word, exactly.
+    /// `BIAS + ` the high 32 bits of each word, exactly.
     fn biased_high(words: Self::Words) -> Self::Floats;
 
     fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
@@ -272,105 +252,116 @@ const ALL: u8 = 2;
 /// Everything; credit against the block part.
 const ALL_ON_BLOCKS: u8 = 3;
 
-/// Judges, projects and compares one block. `costs` receives the cost of every lane, candidate or
-/// not. Ties are told only if the minimum is at or below `bar`: a block that cannot win is spared
-/// the look.
-#[inline(always)]
-pub(super) fn walk<V: Vector>(
-    terms: &Terms,
-    inputs: &Inputs<'_>,
-    candidates: u64,
-    bar: f64,
-    costs: &mut [f64; LANES],
-) -> Found {
-    // The shapes of every day get a loop of their own; the others share one that reads columns of
-    // zeros for what was not given, which changes no bit of the result.
-    let general = inputs.credit.is_some() || inputs.requests.is_some();
-    match (general, terms.credit_on_blocks, inputs.held.is_some(), inputs.class_limits.is_some()) {
-        (false, false, false, false) => {
-            shaped::<V, PLAIN, false>(terms, inputs, candidates, bar, costs)
-        }
-        (false, false, false, true) => {
-            shaped::<V, PLAIN, true>(terms, inputs, candidates, bar, costs)
-        }
-        (false, false, true, false) => {
-            shaped::<V, HELD, false>(terms, inputs, candidates, bar, costs)
-        }
-        (false, false, true, true) => {
-            shaped::<V, HELD, true>(terms, inputs, candidates, bar, costs)
-        }
-        (true, false, _, false) => shaped::<V, ALL, false>(terms, inputs, candidates, bar, costs),
-        (true, false, _, true) => shaped::<V, ALL, true>(terms, inputs, candidates, bar, costs),
-        (_, true, _, false) => {
-            shaped::<V, ALL_ON_BLOCKS, false>(terms, inputs, candidates, bar, costs)
-        }
-        (_, true, _, true) => {
-            shaped::<V, ALL_ON_BLOCKS, true>(terms, inputs, candidates, bar, costs)
-        }
-    }
+/// One block to judge, project and compare.
+pub(super) struct Walk<'a> {
+    pub(super) terms: &'a Terms,
+    pub(super) inputs: &'a Inputs<'a>,
+    /// The lanes whose minimum is looked for.
+    pub(super) candidates: u64,
+    /// Ties are told only if the minimum is at or below it: a block that cannot win is spared the
+    /// look.
+    pub(super) bar: f64,
 }
 
-#[inline(always)]
-fn shaped<V: Vector, const SHAPE: u8, const CLASS: bool>(
-    terms: &Terms,
-    inputs: &Inputs<'_>,
-    candidates: u64,
-    bar: f64,
-    costs: &mut [f64; LANES],
-) -> Found {
-    let credit = inputs.credit.unwrap_or(&NO_CREDIT);
-    let held = inputs.held.unwrap_or(&NO_COUNT);
-    let requests = inputs.requests.unwrap_or(&NO_COUNT);
-    let class_limits = inputs.class_limits.unwrap_or(&NO_LIMITS);
-
-    // Taking the bias off and adding the request is one subtraction: integers below 2^53, exact.
-    let bias_isl = V::splat(BIAS - terms.isl);
-    let bias_prompt = V::splat(BIAS - terms.prompt_blocks);
-    let prefill = V::splat(terms.prefill);
-    let per_block = V::splat(terms.blocks);
-    let per_request = V::splat(terms.request);
-    let never = V::splat(f64::INFINITY);
-
-    let everyone = candidates == u64::MAX;
-    let (mut fits, mut class_fits) = (0, 0);
-    let mut least = never;
-    let mut at = 0;
-    while at < LANES {
-        let row = V::load_words(inputs.rows, at);
-        let fit = V::fits(row, V::load_words(inputs.limits, at));
-        fits |= V::bits(fit) << at;
-        if CLASS {
-            let fit = V::fits(row, V::load_words(class_limits, at));
-            class_fits |= V::bits(fit) << at;
+impl Walk<'_> {
+    /// Walks. `costs` receives the cost of every lane, candidate or not.
+    #[inline(always)]
+    pub(super) fn run<V: Vector>(&self, costs: &mut [f64; LANES]) -> Found {
+        if self.candidates == u64::MAX {
+            self.masked::<V, false>(costs)
+        } else {
+            self.masked::<V, true>(costs)
         }
-
-        let tokens = V::sub(V::biased_low(row), bias_isl);
-        let mut blocks = V::sub(V::biased_high(row), bias_prompt);
-        if SHAPE != PLAIN {
-            blocks = V::sub(blocks, V::load_counts(held, at));
-        }
-        let blocks = V::mul(per_block, blocks);
-        let mut cost = match SHAPE {
-            ALL_ON_BLOCKS => V::positive(V::sub(blocks, V::load_floats(credit, at))),
-            ALL => {
-                let left = V::positive(V::sub(tokens, V::load_floats(credit, at)));
-                V::add(V::mul(prefill, left), blocks)
-            }
-            _ => V::add(V::mul(prefill, tokens), blocks),
-        };
-        if SHAPE >= ALL {
-            cost = V::add(cost, V::mul(per_request, V::load_counts(requests, at)));
-        }
-        V::store(cost, costs, at);
-
-        let may = if everyone { fit } else { V::and(fit, V::mask(candidates, at)) };
-        least = V::min(least, V::select(may, cost, never));
-        at += V::N;
     }
 
-    let min = V::lowest(least);
-    let ties = if min <= bar { equal::<V>(costs, min) & fits & candidates } else { 0 };
-    Found { full: !fits, class_full: if CLASS { !class_fits } else { 0 }, min, ties }
+    #[inline(always)]
+    fn masked<V: Vector, const MASKED: bool>(&self, costs: &mut [f64; LANES]) -> Found {
+        if self.inputs.class_limits.is_none() {
+            self.classed::<V, MASKED, false>(costs)
+        } else {
+            self.classed::<V, MASKED, true>(costs)
+        }
+    }
+
+    /// The shapes of every day get a loop of their own; the others share one that reads columns of
+    /// zeros for what was not given, which changes no bit of the result.
+    #[inline(always)]
+    fn classed<V: Vector, const MASKED: bool, const CLASS: bool>(
+        &self,
+        costs: &mut [f64; LANES],
+    ) -> Found {
+        let inputs = self.inputs;
+        if self.terms.credit_on_blocks {
+            self.shaped::<V, MASKED, CLASS, ALL_ON_BLOCKS>(costs)
+        } else if inputs.credit.is_some() || inputs.requests.is_some() {
+            self.shaped::<V, MASKED, CLASS, ALL>(costs)
+        } else if inputs.held.is_some() {
+            self.shaped::<V, MASKED, CLASS, HELD>(costs)
+        } else {
+            self.shaped::<V, MASKED, CLASS, PLAIN>(costs)
+        }
+    }
+
+    #[inline(always)]
+    fn shaped<V: Vector, const MASKED: bool, const CLASS: bool, const SHAPE: u8>(
+        &self,
+        costs: &mut [f64; LANES],
+    ) -> Found {
+        let Walk { terms, inputs, candidates, bar } = *self;
+        let credit = inputs.credit.unwrap_or(&NO_CREDIT);
+        let held = inputs.held.unwrap_or(&NO_COUNT);
+        let requests = inputs.requests.unwrap_or(&NO_COUNT);
+        let class_limits = inputs.class_limits.unwrap_or(&NO_LIMITS);
+
+        // Taking the bias off and adding the request is one subtraction: integers below 2^53,
+        // exact.
+        let bias_isl = V::splat(BIAS - terms.isl);
+        let bias_prompt = V::splat(BIAS - terms.prompt_blocks);
+        let prefill = V::splat(terms.prefill);
+        let per_block = V::splat(terms.blocks);
+        let per_request = V::splat(terms.request);
+        let never = V::splat(f64::INFINITY);
+
+        let (mut fits, mut class_fits) = (0, 0);
+        let mut least = never;
+        let mut at = 0;
+        while at < LANES {
+            let row = V::load_words(inputs.rows, at);
+            let fit = V::fits(row, V::load_words(inputs.limits, at));
+            fits |= V::bits(fit) << at;
+            if CLASS {
+                let fit = V::fits(row, V::load_words(class_limits, at));
+                class_fits |= V::bits(fit) << at;
+            }
+
+            let tokens = V::sub(V::biased_low(row), bias_isl);
+            let mut blocks = V::sub(V::biased_high(row), bias_prompt);
+            if SHAPE != PLAIN {
+                blocks = V::sub(blocks, V::load_counts(held, at));
+            }
+            let blocks = V::mul(per_block, blocks);
+            let mut cost = match SHAPE {
+                ALL_ON_BLOCKS => V::positive(V::sub(blocks, V::load_floats(credit, at))),
+                ALL => {
+                    let left = V::positive(V::sub(tokens, V::load_floats(credit, at)));
+                    V::add(V::mul(prefill, left), blocks)
+                }
+                _ => V::add(V::mul(prefill, tokens), blocks),
+            };
+            if SHAPE >= ALL {
+                cost = V::add(cost, V::mul(per_request, V::load_counts(requests, at)));
+            }
+            V::store(cost, costs, at);
+
+            let may = if MASKED { V::and(fit, V::mask(candidates, at)) } else { fit };
+            least = V::min(least, V::select(may, cost, never));
+            at += V::N;
+        }
+
+        let min = V::lowest(least);
+        let ties = if min <= bar { equal::<V>(costs, min) & fits & candidates } else { 0 };
+        Found { full: !fits, class_full: if CLASS { !class_fits } else { 0 }, min, ties }
+    }
 }
 
 /// The lanes whose cost is `x`.

@@ -135,50 +135,57 @@ impl Best {
 /// How often a draw by temperature tries its luck before it weighs every candidate.
 const TRIES: u32 = 64;
 
-/// Draws one of the candidates with probability proportional to
-/// `exp(-(cost - min) / (max - min) / temperature)`; each alike if all costs are equal. `None`
-/// without candidates.
-///
-/// `costs` and `masks` are the blocks of a pass; `min` and `max` the lowest and highest cost among
-/// the candidates. `temperature > 0`. The same seed gives the same draw.
-///
-/// A rank drawn evenly and kept with its weight (at most 1) as probability is a draw by weight, so
-/// most calls look at a few costs only. Where the weights are too small for that, what is left is
-/// to weigh them all: that each attempt failed says nothing about the next, so the mixture has the
-/// same distribution. Expected `O(min(n / sum of weights, n))`.
+/// Draws one of the candidates of a pass; see [`draw`]. `costs` and `masks` are its blocks.
 pub(crate) fn by_temperature(
     costs: &[[f64; LANES]],
     masks: &[u64],
-    (min, max): (f64, f64),
+    extent: (f64, f64),
     temperature: f64,
     rng: &mut Rng,
 ) -> Option<Place> {
-    let lanes = (costs.len().min(masks.len()) * LANES) as u64;
-    if lanes == 0 {
+    let place = |i: usize| Place { block: i / LANES, lane: (i % LANES) as u32 };
+    let cost = |i: usize| {
+        let Place { block, lane } = place(i);
+        (masks[block] >> lane & 1 == 1).then(|| costs[block][lane as usize])
+    };
+    draw(costs.len().min(masks.len()) * LANES, cost, extent, temperature, rng).map(place)
+}
+
+/// Draws one of the candidates among `0..n` with probability proportional to
+/// `exp(-(cost - min) / (max - min) / temperature)`; each alike if all costs are equal. `None`
+/// without candidates.
+///
+/// `cost` tells the cost of a candidate, and nothing for who is none; `extent` is the lowest and
+/// the highest cost among the candidates; `temperature > 0`. The same seed gives the same draw.
+///
+/// A candidate drawn evenly and kept with its weight (at most 1) as probability is a draw by
+/// weight, so most calls look at a few costs only. Where the weights are too small for that, what
+/// is left is to weigh them all: that each attempt failed says nothing about the next, so the
+/// mixture has the same distribution. Expected `O(min(n / sum of weights, n))`.
+pub(crate) fn draw(
+    n: usize,
+    cost: impl Fn(usize) -> Option<f64>,
+    (min, max): (f64, f64),
+    temperature: f64,
+    rng: &mut Rng,
+) -> Option<usize> {
+    if n == 0 {
         return None;
     }
     let weight = |cost: f64| (-relative(cost, min, max) / temperature).exp();
     for _ in 0..TRIES {
-        let at = rng.below(lanes);
-        let place = Place { block: (at / LANES as u64) as usize, lane: (at % LANES as u64) as u32 };
-        if masks[place.block] >> place.lane & 1 == 1
-            && rng.unit() < weight(costs[place.block][place.lane as usize])
-        {
-            return Some(place);
+        let i = rng.below(n as u64) as usize;
+        if cost(i).is_some_and(|cost| rng.unit() < weight(cost)) {
+            return Some(i);
         }
     }
-    let candidates = || {
-        costs.iter().zip(masks).enumerate().flat_map(|(block, (costs, &mask))| {
-            set_bits(mask).map(move |lane| (Place { block, lane }, costs[lane as usize]))
-        })
-    };
-    let total: f64 = candidates().map(|(_, cost)| weight(cost)).sum();
+    let total: f64 = (0..n).filter_map(&cost).map(weight).sum();
     let mut left = rng.unit() * total;
     let mut last = None;
-    for (place, cost) in candidates() {
-        let w = weight(cost);
+    for i in 0..n {
+        let w = cost(i).map_or(0.0, weight);
         if w > 0.0 {
-            last = Some(place);
+            last = Some(i);
             left -= w;
             if left < 0.0 {
                 break;
@@ -201,21 +208,14 @@ fn relative(cost: f64, min: f64, max: f64) -> f64 {
     (cost / 2.0 - min / 2.0) / (max / 2.0 - min / 2.0)
 }
 
-/// The positions of the set bits, lowest first.
-#[inline]
-pub(crate) fn set_bits(mut bits: u64) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
-        (bits != 0).then(|| {
-            let at = bits.trailing_zeros();
-            bits &= bits - 1;
-            at
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::block::lanes;
+
+    fn set_bits(bits: u64) -> impl Iterator<Item = u32> {
+        lanes(bits).map(|lane| lane as u32)
+    }
 
     /// The chi-square statistic of counts that should follow `weights`.
     fn chi_square(counts: &[u64], weights: &[f64]) -> f64 {

@@ -6,6 +6,7 @@ use crate::booking::{Expired, Landed, Live, Placed};
 use crate::error::Error;
 use crate::load::slot::Refusal;
 use crate::names::{Attempt, Rank, RequestId};
+use crate::pins::pin;
 use crate::pool::choose::{Placement, Purpose};
 use crate::pool::{Inner, Pool};
 use crate::request::Request;
@@ -128,7 +129,7 @@ impl Pool {
         let inner = self.inner();
         let checked = inner.check(request)?;
         let reservation = inner.reserve(id)?;
-        let guard = crossbeam_epoch::pin();
+        let guard = pin();
         let view = inner.view.load(&guard);
         let slot = view.slot(rank).ok_or(Error::NoEndpoints)?;
         let origin = inner.origin(request, checked.prompt_blocks);

@@ -9,11 +9,12 @@ use crate::choice::{Choice, Forgone};
 use crate::error::Error;
 use crate::fleet::eligible::{Availability, check_pin, resolve};
 use crate::fleet::view::View;
-use crate::load::prompts::Guard;
+use crate::grace::Guard;
 use crate::load::row::Row;
 use crate::load::slot::Refusal;
 use crate::pass::full::{self, Ask, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::pick::Rng;
+use crate::pins::pin;
 use crate::pool::{Handle, Inner, Pool};
 use crate::request::Request;
 use crate::sync::{Arc, Mutex};
@@ -181,7 +182,7 @@ impl Inner {
     pub(crate) fn land_proposal(
         &self,
         view: &View,
-        guard: &Guard,
+        guard: &Guard<'_>,
         ask: &Ask<'_>,
         proposal: &Proposal,
         also: impl Fn(Row) -> bool,
@@ -264,7 +265,7 @@ impl Handle {
         let inner = &*self.inner;
         let mut rng = self.rng(request);
         loop {
-            let guard = crossbeam_epoch::pin();
+            let guard = pin();
             let view = inner.view.load(&guard);
             let ask = inner.ask(request, checked, view, arena);
             let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };

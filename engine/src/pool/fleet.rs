@@ -4,13 +4,11 @@
 use crate::booking::Lost;
 use crate::error::Error;
 use crate::fleet::block::SlotId;
-use crate::fleet::cell::ViewCell;
 use crate::fleet::spec::WorkerSpec;
 use crate::fleet::writer::{Edit, Writer};
 use crate::load::slot;
 use crate::names::WorkerId;
 use crate::pool::{Inner, Pool};
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::time::Time;
 use rustc_hash::FxHashMap;
@@ -88,9 +86,9 @@ impl Inner {
     /// Publishes the writer's view, then ends the lives of the ranks that left, then sends their
     /// slots into quarantine.
     pub(crate) fn publish(&self, writer: &mut Writer, edit: Edit) -> Vec<Lost> {
-        let guard = crossbeam_epoch::pin();
         writer.view.generation += 1;
-        self.view.publish(writer.view.clone(), &guard);
+        let replaced = self.view.publish(writer.view.clone());
+        writer.replaced.put(replaced);
         let mut lost = Vec::new();
         for &(rank, slot, _) in &edit.gone {
             let live = &writer.view.block(slot).live;
@@ -102,10 +100,9 @@ impl Inner {
             if requests > 0 {
                 lost.push(Lost { rank, requests, ids: Vec::new() });
             }
-            let reclaimed = Arc::clone(&writer.reclaimed);
-            ViewCell::after_readers(&guard, move || reclaimed.lock().push(slot));
+            writer.retired.put(slot);
         }
-        guard.flush();
+        while writer.replaced.take().is_some() {}
         if !lost.is_empty() {
             self.name_lost(&edit, &mut lost);
         }

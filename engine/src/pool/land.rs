@@ -10,14 +10,15 @@ use crate::booking::{Landed, Origin};
 use crate::error::Error;
 use crate::fleet::block::SlotId;
 use crate::fleet::view::View;
-use crate::load::prompts::Guard;
+use crate::grace::Guard;
+use crate::load::prompts::At;
 use crate::load::row::{Load, Row};
 use crate::load::slot::{self, Refusal};
 use crate::names::Rank;
 use crate::pass::full::cached_tokens;
+use crate::pins::pin;
 use crate::pool::Inner;
 use crate::sync::atomic::Ordering;
-use crossbeam_epoch::pin;
 
 impl Origin {
     /// Tokens and unshared blocks that the request puts on a rank where it has `cached` tokens.
@@ -27,11 +28,16 @@ impl Origin {
 }
 
 impl Inner {
+    /// Where the prompt blocks of a slot are entered.
+    fn at<'a>(&'a self, slot: SlotId, guard: &'a Guard<'a>) -> At<'a> {
+        At { index: &self.index, slot: slot.index(), guard }
+    }
+
     /// Puts a request on a slot if `judge` passes the row that it is added to.
     pub(crate) fn land(
         &self,
         view: &View,
-        guard: &Guard,
+        guard: &Guard<'_>,
         slot: SlotId,
         tokens: u32,
         origin: Origin,
@@ -56,11 +62,11 @@ impl Inner {
         let added = match &landed.origin.prompt {
             Some(prompt) if self.settings.track_blocks => {
                 let mut prompts = live.prompts[lane].lock();
-                let missing = prompts.missing(prompt.hashes());
-                let added = slot::add(&live.rows[lane], Load::new(tokens, missing), judge);
+                let missing = prompts.missing(prompt.shared());
+                let load = Load::new(tokens, missing.blocks());
+                let added = slot::add(&live.rows[lane], load, judge);
                 if added.is_ok() {
-                    let held = self.index.enter(guard, &mut prompts, slot, prompt.shared());
-                    landed.held = Some(held);
+                    landed.held = Some(prompts.enter(missing, self.at(slot, guard)));
                 }
                 added
             }
@@ -90,7 +96,7 @@ impl Inner {
         let row = match landed.held.take() {
             Some(held) => {
                 let mut prompts = live.prompts[lane].lock();
-                let shared = self.index.leave(&guard, &mut prompts, landed.slot, held);
+                let shared = prompts.leave(held, self.at(landed.slot, &guard));
                 slot::take_off(&live.rows[lane], Load::new(landed.tokens, landed.unshared + shared))
             }
             None => slot::take_off(&live.rows[lane], Load::new(landed.tokens, landed.unshared)),

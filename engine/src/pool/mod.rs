@@ -437,7 +437,7 @@ impl PoolBuilder {
         };
         let rules =
             Rules { reject: self.rejects.get(), scope: settings.scope, classes: Vec::new() };
-        let index = Arc::new(PromptIndex::default());
+        let index = Arc::new(PromptIndex::new(crate::pins::domain()));
         let writer = Writer::new(Arc::new(rules), Arc::clone(&index), settings.signal_ttl);
         let stripe = || {
             let stripe = Stripe::default();

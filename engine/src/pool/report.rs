@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::fleet::block::lanes;
 use crate::fleet::view::BlockView;
 use crate::names::{Rank, WorkerId};
+use crate::pins::pin;
 use crate::pool::{Inner, Pool, Stripe};
 use crate::room::signal::Epoch;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,7 +121,7 @@ fn load_of(block: &BlockView, lane: usize, now: crate::time::Time) -> RankLoad {
 impl Pool {
     /// What one rank carries now; `None`: it is not declared. One load of its row.
     pub fn load(&self, rank: Rank) -> Option<RankLoad> {
-        let guard = crossbeam_epoch::pin();
+        let guard = pin();
         let view = self.inner().view.load(&guard);
         let slot = view.slot(rank)?;
         Some(load_of(view.block(slot), slot.lane(), self.inner().time()))
@@ -131,7 +132,7 @@ impl Pool {
     pub fn snapshot(&self) -> Snapshot {
         let inner = self.inner();
         let epoch = inner.signal.epoch();
-        let guard = crossbeam_epoch::pin();
+        let guard = pin();
         let view = inner.view.load(&guard);
         let now = inner.time();
         let mut ranks = Vec::with_capacity(view.ranks as usize);
@@ -171,14 +172,14 @@ impl Pool {
 impl Inner {
     /// Workers and ranks known.
     pub(crate) fn totals(&self) -> (usize, u32) {
-        let guard = crossbeam_epoch::pin();
+        let guard = pin();
         let view = self.view.load(&guard);
         (view.workers.len(), view.ranks)
     }
 
     /// Requests on all ranks of a worker; 0 if it is not declared.
     pub(crate) fn requests_on(&self, worker: WorkerId) -> u64 {
-        let guard = crossbeam_epoch::pin();
+        let guard = pin();
         let view = self.view.load(&guard);
         let Some(worker) = view.workers.get(worker) else { return 0 };
         let on = |slot: &crate::fleet::block::SlotId| {

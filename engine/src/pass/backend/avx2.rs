@@ -9,13 +9,13 @@ use std::arch::x86_64::*;
 /// Four lanes. Methods rely on AVX2: they are inlined into functions compiled for it.
 struct Avx2;
 
-super::functions!(Avx2, "avx2");
+super::functions!(Avx2, "avx2,bmi2");
 
 impl Vector for Avx2 {
     const N: usize = 4;
     type Words = __m256i;
     type Floats = __m256d;
-    /// All ones for yes.
+    /// The top bit set for yes; what the other bits are is nobody's business.
     type Mask = __m256i;
 
     #[inline(always)]
@@ -68,7 +68,7 @@ impl Vector for Avx2 {
     #[inline(always)]
     fn biased_high(words: __m256i) -> __m256d {
         // SAFETY: AVX2 is there (see `Avx2`).
-        unsafe { biased(_mm256_srli_epi64::<33>(_mm256_slli_epi64::<1>(words))) }
+        unsafe { biased(_mm256_srli_epi64::<32>(words)) }
     }
 
     #[inline(always)]
@@ -143,9 +143,8 @@ impl Vector for Avx2 {
     fn mask(bits: u64, at: usize) -> __m256i {
         // SAFETY: AVX2 is there (see `Avx2`).
         unsafe {
-            let own = _mm256_set_epi64x(8, 4, 2, 1);
             let bits = _mm256_set1_epi64x((bits >> at) as i64);
-            _mm256_cmpeq_epi64(_mm256_and_si256(bits, own), own)
+            _mm256_sllv_epi64(bits, _mm256_set_epi64x(60, 61, 62, 63))
         }
     }
 

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 /// Eight lanes. Methods rely on AVX-512F: they are inlined into functions compiled for it.
 struct Avx512;
 
-super::functions!(Avx512, "avx512f");
+super::functions!(Avx512, "avx512f,bmi2");
 
 impl Vector for Avx512 {
     const N: usize = 8;
@@ -57,7 +57,7 @@ impl Vector for Avx512 {
     #[inline(always)]
     fn biased_high(words: __m512i) -> __m512d {
         // SAFETY: AVX-512F is there (see `Avx512`).
-        unsafe { biased(_mm512_srli_epi64::<33>(_mm512_slli_epi64::<1>(words))) }
+        unsafe { biased(_mm512_srli_epi64::<32>(words)) }
     }
 
     #[inline(always)]

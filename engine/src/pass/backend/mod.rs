@@ -11,7 +11,7 @@ mod scalar;
 #[cfg(any(target_arch = "aarch64", test))]
 mod wide;
 
-use super::lanes::{Found, Inputs, LANES, Terms};
+use super::lanes::{Found, Inputs, LANES, Terms, Walk};
 use crate::error::Error;
 use std::fmt;
 
@@ -46,9 +46,11 @@ impl Backend {
         match self {
             Backend::Scalar => true,
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx2 => is_x86_feature_detected!("avx2"),
+            Backend::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"),
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 => is_x86_feature_detected!("avx512f"),
+            Backend::Avx512 => {
+                is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("bmi2")
+            }
             // The instruction set's base: there is no AArch64 target of ours without it.
             #[cfg(target_arch = "aarch64")]
             Backend::Neon => true,
@@ -79,7 +81,7 @@ impl fmt::Display for Backend {
 /// The functions of one back-end. They are unsafe to call on a machine that lacks its
 /// instructions; a [`Kernel`] exists only where they are there.
 struct Functions {
-    walk: unsafe fn(&Terms, &Inputs<'_>, u64, f64, &mut [f64; LANES]) -> Found,
+    walk: unsafe fn(&Walk<'_>, &mut [f64; LANES]) -> Found,
     past: unsafe fn(&[u64; LANES], &[u64; LANES]) -> u64,
     cheapest: unsafe fn(&[f64; LANES], u64) -> (f64, u64),
     extent: unsafe fn(&[f64; LANES], u64) -> (f64, f64),
@@ -146,7 +148,7 @@ impl Kernel {
         costs: &mut [f64; LANES],
     ) -> Found {
         // SAFETY: a kernel is made only of a back-end that `is_available`.
-        unsafe { (self.functions.walk)(terms, inputs, candidates, bar, costs) }
+        unsafe { (self.functions.walk)(&Walk { terms, inputs, candidates, bar }, costs) }
     }
 
     /// The ranks past their limits, or dead.
@@ -193,14 +195,8 @@ macro_rules! functions {
             super::Functions { walk, past, cheapest, extent, least_tokens };
 
         $(#[target_feature(enable = $feature)])?
-        fn walk(
-            terms: &lanes::Terms,
-            inputs: &lanes::Inputs<'_>,
-            candidates: u64,
-            bar: f64,
-            costs: &mut [f64; LANES],
-        ) -> lanes::Found {
-            lanes::walk::<$vector>(terms, inputs, candidates, bar, costs)
+        fn walk(walk: &lanes::Walk<'_>, costs: &mut [f64; LANES]) -> lanes::Found {
+            walk.run::<$vector>(costs)
         }
 
         $(#[target_feature(enable = $feature)])?

@@ -2,25 +2,19 @@
 //! the other back-ends are held against. It shares no walk with them.
 #![forbid(unsafe_code)]
 
-use crate::pass::lanes::{Found, Inputs, LANES, Terms, is_past};
+use crate::load::row::{Limit, Row};
+use crate::pass::lanes::{Found, LANES, NO_COUNT, NO_CREDIT, Walk};
 
 pub(super) static FUNCTIONS: super::Functions =
     super::Functions { walk, past, cheapest, extent, least_tokens };
 
-fn walk(
-    terms: &Terms,
-    inputs: &Inputs<'_>,
-    candidates: u64,
-    bar: f64,
-    costs: &mut [f64; LANES],
-) -> Found {
+fn walk(walk: &Walk<'_>, costs: &mut [f64; LANES]) -> Found {
+    let Walk { terms, inputs, candidates, bar } = *walk;
+    let credit = inputs.credit.unwrap_or(&NO_CREDIT);
+    let held = inputs.held.unwrap_or(&NO_COUNT);
+    let requests = inputs.requests.unwrap_or(&NO_COUNT);
     for lane in 0..LANES {
-        costs[lane] = terms.cost(
-            inputs.rows[lane],
-            inputs.credit.map_or(0.0, |c| c[lane]),
-            inputs.held.map_or(0, |h| h[lane]),
-            inputs.requests.map_or(0, |r| r[lane]),
-        );
+        costs[lane] = terms.cost(inputs.rows[lane], credit[lane], held[lane], requests[lane]);
     }
     let full = past(inputs.rows, inputs.limits);
     let class_full = inputs.class_limits.map_or(0, |limits| past(inputs.rows, limits));
@@ -31,7 +25,8 @@ fn walk(
 fn past(rows: &[u64; LANES], limits: &[u64; LANES]) -> u64 {
     let mut bits = 0;
     for lane in 0..LANES {
-        bits |= u64::from(is_past(rows[lane], limits[lane])) << lane;
+        let past = Row::from_bits(rows[lane]).exceeds(Limit::from_bits(limits[lane]));
+        bits |= u64::from(past) << lane;
     }
     bits
 }

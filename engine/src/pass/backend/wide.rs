@@ -62,7 +62,7 @@ impl<const N: usize> Vector for Wide<N> {
 
     #[inline(always)]
     fn biased_high(words: [u64; N]) -> [f64; N] {
-        words.map(|w| f64::from_bits(w << 1 >> 33 | BIAS.to_bits()))
+        words.map(|w| f64::from_bits(w >> 32 | BIAS.to_bits()))
     }
 
     #[inline(always)]

@@ -1,0 +1,402 @@
+//! Who holds what of a prompt, for all ranks of a pool at once.
+//!
+//! The chains that are held anywhere in the pool are cut into *runs* such that each run is held
+//! whole, or not at all, by each rank. A run is found by its first hash, which by contract stands
+//! for the whole prefix, so that no parent is needed: a descent looks up the first hash of a
+//! chain, matches the run, and goes on where the match ends.
+//!
+//! Who may write what: a rank's bits change under that rank's own lock, held by the caller over
+//! [`PromptIndex::gain`] and [`PromptIndex::lose`]; a run's set, and its end, under the run's
+//! lock. Readers take none. Locks are taken in the order rank, run, shard; never two runs. A run
+//! that has to be cut is replaced: first its lower part is published, then the upper part takes
+//! its place, so that who passes from one to the other never finds less than the rank holds. An
+//! empty run is marked, then unlinked; who meets a marked one unlinks it as well.
+//!
+//! A rank that gains a tail under a prefix it holds touches the tail only, never the prefix's run:
+//! requests with one system prompt share no line that is written.
+//!
+//! # Consistency
+//!
+//! At rest the index says exactly what the ranks hold. A descent that runs beside bookings finds,
+//! for each run, bits as they were at some moment of the descent. It proposes; the rank's own
+//! record, under its lock, decides.
+//!
+//! Hashes that are no chains (`[1, 2]` beside `[9, 2]`) may make the index know less than a rank
+//! holds. Nothing else comes to harm: `gain` and `lose` return how many blocks they entered and
+//! removed, the caller keeps the balance, and clears what is left over.
+
+use super::run::Run;
+use super::table::Table;
+use crate::grace::{Domain, Guard};
+use crate::sync::MODELLED;
+use std::ptr;
+use std::sync::Arc;
+
+const SHARDS: usize = if MODELLED { 1 } else { 64 };
+
+/// The pool-wide index of prompt blocks held.
+#[derive(Debug)]
+pub(crate) struct PromptIndex {
+    table: Table,
+    /// Whose guards protect it; compared, never looked into.
+    domain: *const Domain,
+}
+
+// SAFETY: the pointer is only compared; the rest is `Send` and `Sync`.
+unsafe impl Send for PromptIndex {}
+// SAFETY: as above.
+unsafe impl Sync for PromptIndex {}
+
+/// A run that a descent came upon, for as long as the descent's guard lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunView<'g> {
+    run: &'g Run,
+}
+
+impl RunView<'_> {
+    /// The ranks of one block of 64 that hold all of the run, as lanes.
+    #[inline]
+    pub(crate) fn mask(&self, block: u32) -> u64 {
+        self.run.set.mask(block)
+    }
+
+    /// How many ranks hold all of the run.
+    #[inline]
+    pub(crate) fn ranks(&self) -> u32 {
+        self.run.set.count()
+    }
+
+    /// Calls `visit` for each block in which a rank holds the run, with its lanes; each block
+    /// once. Costs what is there: a few places, or a word per 64 blocks and one per block found.
+    #[inline]
+    pub(crate) fn for_each_block(&self, visit: impl FnMut(u32, u64)) {
+        self.run.set.for_each_block(visit);
+    }
+}
+
+/// What became of an attempt to change a run.
+enum Outcome {
+    /// This many blocks of the chain are dealt with; the rank's bit changed in so many of them.
+    Done { passed: usize, changed: usize },
+    /// The run was replaced or has died meanwhile: look again.
+    Gone,
+    /// The hashes are no chain here.
+    Strange,
+}
+
+/// What happens to a slot in a part of a run that is cut.
+#[derive(Clone, Copy)]
+enum Change {
+    None,
+    Add(u32),
+    Remove(u32),
+}
+
+impl PromptIndex {
+    /// An empty index, to be used with guards of `domain`.
+    pub(crate) fn new(domain: &Domain) -> PromptIndex {
+        PromptIndex { table: Table::new(SHARDS), domain }
+    }
+
+    fn check(&self, guard: &Guard<'_>) {
+        assert!(ptr::eq(self.domain, guard.domain()), "a guard of another domain protects nothing");
+    }
+
+    /// Follows `chain` through the runs held anywhere, and shows each with the blocks of `chain`
+    /// that it covers: first and behind the last. Stretches are shown in order, without a gap, from
+    /// block 0. A rank in the run holds all of the stretch (the last run shown may go on
+    /// differently behind it). Returns how many blocks were found.
+    ///
+    /// Takes no lock and allocates nothing. `O(runs passed)` look-ups, and a binary search where
+    /// the chain leaves a run in its middle.
+    pub(crate) fn descend<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        chain: &[u64],
+        mut show: impl FnMut(RunView<'g>, u32, u32),
+    ) -> u32 {
+        self.check(guard);
+        let mut pos = 0;
+        while pos < chain.len() {
+            let Some(run) = self.table.get(chain[pos], guard) else { break };
+            let body = run.body();
+            if !body.follows(chain, pos) {
+                break;
+            }
+            let end = pos + body.covers(&chain[pos..]);
+            show(RunView { run }, pos as u32, end as u32);
+            pos = end;
+        }
+        pos as u32
+    }
+
+    /// Enters that the rank at `slot` now holds blocks `from .. to` of `chain`, of which it held
+    /// all before `from` and none from there on. Under the rank's lock. Returns how many blocks
+    /// were entered: `to - from` unless the hashes are no chain.
+    pub(crate) fn gain(
+        &self,
+        guard: &Guard<'_>,
+        slot: u32,
+        chain: &Arc<[u64]>,
+        from: u32,
+        to: u32,
+    ) -> u32 {
+        self.check(guard);
+        let (mut pos, end) = (from as usize, to as usize);
+        let mut entered = 0;
+        while pos < end {
+            let Some(run) = self.table.get(chain[pos], guard) else {
+                let fresh = self.table.insert(chain[pos], guard, |run| {
+                    // SAFETY: the table hands out runs that nobody else has.
+                    unsafe { run.refill(chain, pos, end) };
+                    run.set.insert(slot, &self.table.wides, guard.domain());
+                });
+                if fresh.is_ok() {
+                    entered += end - pos;
+                    break;
+                }
+                continue;
+            };
+            match self.join(guard, run, slot, chain, pos, end) {
+                Outcome::Done { passed, changed } => {
+                    pos += passed;
+                    entered += changed;
+                }
+                Outcome::Gone => {}
+                Outcome::Strange => break,
+            }
+        }
+        entered as u32
+    }
+
+    /// Adds a slot to a run, or to as much of it as the chain covers.
+    fn join(
+        &self,
+        guard: &Guard<'_>,
+        run: &Run,
+        slot: u32,
+        chain: &[u64],
+        pos: usize,
+        end: usize,
+    ) -> Outcome {
+        let body = run.body();
+        if !body.follows(chain, pos) {
+            return if self.helped(guard, run) { Outcome::Gone } else { Outcome::Strange };
+        }
+        let covered = body.covers(&chain[pos..end]);
+        let lock = run.lock.lock();
+        if run.is_obsolete() {
+            drop(lock);
+            self.table.remove(run, guard);
+            return Outcome::Gone;
+        }
+        let fresh = if covered == body.len as usize {
+            run.set.insert(slot, &self.table.wides, guard.domain())
+        } else {
+            let fresh = !run.set.contains(slot);
+            self.cut(guard, run, covered, Change::Add(slot), Change::None);
+            fresh
+        };
+        Outcome::Done { passed: covered, changed: if fresh { covered } else { 0 } }
+    }
+
+    /// Enters that the rank at `slot` no longer holds blocks `from .. to` of `chain`, of which it
+    /// held all before `to` and, on this chain, none behind. Under the rank's lock. Returns how
+    /// many blocks were removed: `to - from` unless the hashes are no chain.
+    pub(crate) fn lose(
+        &self,
+        guard: &Guard<'_>,
+        slot: u32,
+        chain: &Arc<[u64]>,
+        from: u32,
+        to: u32,
+    ) -> u32 {
+        self.check(guard);
+        let (start, end) = (from as usize, to as usize);
+        let mut pos = start;
+        let mut removed = 0;
+        while pos < end {
+            let found = self.table.get(chain[pos], guard);
+            let outcome = match found {
+                Some(run) if run.body().follows(chain, pos) => {
+                    self.part(guard, run, slot, chain, pos, pos, end)
+                }
+                // The run goes on across `from`, because the rank held what is before as well.
+                _ if pos == start && pos > 0 => match self.covering(guard, chain, pos) {
+                    Some((run, at)) => self.part(guard, run, slot, chain, at, pos, end),
+                    None => Outcome::Strange,
+                },
+                _ => Outcome::Strange,
+            };
+            match outcome {
+                Outcome::Done { passed, changed } => {
+                    pos += passed;
+                    removed += changed;
+                }
+                Outcome::Gone => {}
+                // No chain: what was entered behind is found hash by hash.
+                Outcome::Strange => pos += 1,
+            }
+        }
+        removed as u32
+    }
+
+    /// Takes a slot out of a run that begins at `at`, from `pos` on.
+    #[expect(clippy::too_many_arguments, reason = "two positions of one chain, and its end")]
+    fn part(
+        &self,
+        guard: &Guard<'_>,
+        run: &Run,
+        slot: u32,
+        chain: &[u64],
+        at: usize,
+        pos: usize,
+        end: usize,
+    ) -> Outcome {
+        let body = run.body();
+        let (len, kept) = (body.len as usize, pos - at);
+        let covered = body.covers(&chain[at..end]);
+        let lock = run.lock.lock();
+        if run.is_obsolete() {
+            drop(lock);
+            self.table.remove(run, guard);
+            return Outcome::Gone;
+        }
+        if covered < len || !run.set.contains(slot) {
+            return if covered > kept {
+                Outcome::Done { passed: covered - kept, changed: 0 }
+            } else {
+                Outcome::Strange
+            };
+        }
+        if kept > 0 {
+            self.cut(guard, run, kept, Change::None, Change::Remove(slot));
+        } else {
+            run.set.remove(slot);
+            if run.set.count() == 0 {
+                run.retire();
+                drop(lock);
+                self.table.remove(run, guard);
+            }
+        }
+        Outcome::Done { passed: len - kept, changed: len - kept }
+    }
+
+    /// The run that covers block `pos` of `chain` but begins before it, and where it begins.
+    fn covering<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        chain: &[u64],
+        pos: usize,
+    ) -> Option<(&'g Run, usize)> {
+        let mut at = 0;
+        while at < pos {
+            let run = self.table.get(chain[at], guard)?;
+            let body = run.body();
+            if !body.follows(chain, at) {
+                return None;
+            }
+            let end = at + body.covers(&chain[at..]);
+            if end > pos {
+                return Some((run, at));
+            }
+            at = end;
+        }
+        None
+    }
+
+    /// Cuts a run behind its first `upper` blocks. The caller holds its lock and has seen that it
+    /// is not obsolete.
+    fn cut(&self, guard: &Guard<'_>, run: &Run, upper: usize, above: Change, below: Change) {
+        let body = run.body();
+        let Some(chain) = body.chain() else { return };
+        let (start, len) = (body.start as usize, body.len as usize);
+        let middle = start + upper;
+        let fill = |new: &Run, from: usize, to: usize, change: Change| {
+            // SAFETY: the table hands out runs that nobody else has.
+            unsafe { new.refill(chain, from, to) };
+            new.set.copy_from(&run.set, &self.table.wides, guard.domain());
+            match change {
+                Change::None => {}
+                Change::Add(slot) => {
+                    new.set.insert(slot, &self.table.wides, guard.domain());
+                }
+                Change::Remove(slot) => {
+                    new.set.remove(slot);
+                }
+            }
+        };
+        // What nobody holds any more is not published.
+        let nobody = matches!(below, Change::Remove(slot)
+            if run.set.count() == 1 && run.set.contains(slot));
+        if !nobody {
+            // The lower part first: whoever finds the upper part finds the lower one as well. If
+            // another run begins with its first hash, the hashes are no chain, and the lower part
+            // is forgotten here.
+            while let Err(other) =
+                self.table.insert(chain[middle], guard, |new| fill(new, middle, start + len, below))
+            {
+                if !self.helped(guard, other) {
+                    break;
+                }
+            }
+        }
+        self.table.replace(run, guard, |new| fill(new, start, middle, above));
+        run.retire();
+    }
+
+    /// Unlinks a run if it is obsolete; whether it is.
+    fn helped(&self, guard: &Guard<'_>, run: &Run) -> bool {
+        let obsolete = run.is_obsolete();
+        if obsolete {
+            self.table.remove(run, guard);
+        }
+        obsolete
+    }
+
+    /// Removes every trace of `slot`: for what hashes that are no chains left behind. The caller
+    /// sees to it that nobody enters the slot meanwhile. Looks at every run, more than once if
+    /// there are traces; returns how many runs had one.
+    pub(crate) fn scrub(&self, guard: &Guard<'_>, slot: u32) -> u32 {
+        self.check(guard);
+        let mut cleared = 0;
+        loop {
+            let before = cleared;
+            self.table.for_each(guard, |run| {
+                if !run.set.contains(slot) {
+                    return;
+                }
+                let lock = run.lock.lock();
+                // One that is obsolete by now counts as well: what took its place is looked at in
+                // another round.
+                cleared += 1;
+                if run.is_obsolete() {
+                    drop(lock);
+                    self.table.remove(run, guard);
+                    return;
+                }
+                run.set.remove(slot);
+                if run.set.count() == 0 {
+                    run.retire();
+                    drop(lock);
+                    self.table.remove(run, guard);
+                }
+            });
+            if cleared == before {
+                return cleared;
+            }
+        }
+    }
+
+    /// How many runs there are.
+    #[cfg(test)]
+    pub(crate) fn runs(&self) -> usize {
+        self.table.len()
+    }
+
+    /// How many runs were ever made.
+    #[cfg(test)]
+    pub(crate) fn runs_made(&self) -> usize {
+        self.table.made()
+    }
+}
