@@ -1,9 +1,13 @@
 //! Drives a pool and the reference with the same operations and compares what they answer.
 
+mod host;
+
 use crate::model::choose::{Candidate, Pick, same_cost};
 use crate::model::op::Op;
 use crate::model::{Config, Model, Outcome, Refusal, Scope};
+use host::Host;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use vacancy::{
     Attempt, Booking, Choice, Error, Lost, Pool, Rank, RejectScope, RejectThresholds, RequestId,
     Time,
@@ -12,9 +16,13 @@ use vacancy::{
 /// A difference, in words.
 type Difference = String;
 
+/// What was met on the way, and how often.
+pub type Seen = BTreeMap<&'static str, u64>;
+
 /// Both of them.
 pub struct Driver {
     config: Config,
+    reference: Config,
     pool: Pool,
     /// Another handle of the same pool: calls take turns.
     other: Pool,
@@ -24,6 +32,7 @@ pub struct Driver {
     values: Vec<Booking>,
     /// The engine's number of each attempt of each id, from the first one on.
     attempts: BTreeMap<RequestId, Vec<Attempt>>,
+    seen: Seen,
 }
 
 fn differ<T>(
@@ -39,30 +48,25 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Result<(
 }
 
 impl Driver {
-    /// An empty pool of these settings, and its reference.
+    /// A pool of these settings, and its reference.
     pub fn new(config: Config) -> Driver {
+        Driver::against(config.clone(), config)
+    }
+
+    /// A pool, and a reference with settings of its own.
+    pub fn against(config: Config, reference: Config) -> Driver {
         let rejects = RejectThresholds::default();
-        let pool = Pool::builder()
-            .block_size(config.block_size)
-            .track_prefill(config.track_prefill)
-            .track_blocks(config.track_blocks)
-            .weights(config.weights)
-            .reject_scope(match config.scope {
-                Scope::Worker => RejectScope::Worker,
-                Scope::Rank => RejectScope::Rank,
-            })
-            .lease(config.lease)
-            .reject_thresholds(rejects.clone())
-            .build()
-            .expect("valid settings");
+        let pool = build(&config, &rejects);
         let mut driver = Driver {
             other: pool.clone(),
             pool,
             rejects,
-            model: Model::new(config.clone()),
+            model: Model::new(reference.clone()),
             config,
+            reference,
             values: Vec::new(),
             attempts: BTreeMap::new(),
+            seen: BTreeMap::new(),
         };
         // Time 0 is left behind, so that there is something before the clock.
         driver.step(&Op::Expire(Time::from_millis(1))).expect("nothing is there");
@@ -71,7 +75,7 @@ impl Driver {
 
     /// Does all of `ops`, whose times count from the clock at their turn. A closed pool is checked
     /// by the operation after it and then followed by a new one.
-    pub fn run(mut self, ops: Vec<Op>) -> Result<(), Difference> {
+    pub fn run(mut self, ops: Vec<Op>) -> Result<Seen, Difference> {
         let mut closed = false;
         for (i, op) in ops.into_iter().enumerate() {
             let op = op.anchored(self.model.clock());
@@ -79,7 +83,8 @@ impl Driver {
             self.step(&op).map_err(|why| format!("operation {i}, {op:?}: {why}"))?;
             if closed {
                 closed = false;
-                let new = Driver::new(self.config.clone());
+                let mut new = Driver::against(self.config.clone(), self.reference.clone());
+                new.seen = std::mem::take(&mut self.seen);
                 let old = std::mem::replace(&mut self, new);
                 old.end()?;
             } else {
@@ -90,7 +95,7 @@ impl Driver {
     }
 
     /// Gives everything back: nothing may be left.
-    fn end(mut self) -> Result<(), Difference> {
+    fn end(mut self) -> Result<Seen, Difference> {
         while !self.values.is_empty() {
             self.step(&Op::Drop(crate::model::op::Nth(0)))?;
         }
@@ -102,17 +107,55 @@ impl Driver {
             let left = (load.prefill_tokens, load.kv_blocks, load.requests, load.held_blocks);
             same(&format!("left on {rank}"), left, (0, 0, 0, 0))?;
         }
-        Ok(())
+        Ok(self.seen)
     }
 
     fn step(&mut self, op: &Op) -> Result<(), Difference> {
         let epoch = self.pool.epoch();
         let step = self.model.step(op);
+        self.note(&step.outcome);
         self.answer(op, step.outcome)?;
         if step.epoch_moves && self.pool.epoch() == epoch {
             return Err("room may have appeared, but the epoch stands still".into());
         }
         self.compare()
+    }
+
+    /// Counts what a step has to do with.
+    fn note(&mut self, outcome: &Outcome) {
+        let mut see = |what| *self.seen.entry(what).or_default() += 1;
+        match outcome {
+            Outcome::Pick(Err(why)) | Outcome::Done(Err(why)) | Outcome::Lost(Err(why)) => {
+                see(why.name());
+            }
+            Outcome::Pick(Ok(pick)) => {
+                see("choice");
+                for (what, met) in [
+                    ("one of several", pick.candidates.len() > 1),
+                    ("some eligible rank full", pick.full > 0),
+                    ("overlap forgone", pick.candidates.iter().any(|c| c.forgone.is_some())),
+                    ("uneven draw", {
+                        let share = pick.candidates[0].probability;
+                        pick.candidates.iter().any(|c| !same_cost(c.probability, share))
+                    }),
+                ] {
+                    if met {
+                        see(what);
+                    }
+                }
+            }
+            Outcome::Lost(Ok(lost)) if !lost.is_empty() => see("load lost its rank"),
+            Outcome::Expired(leases, marks) => {
+                if !leases.is_empty() {
+                    see("lease ran out");
+                }
+                if !marks.is_empty() {
+                    see("mark ended");
+                }
+            }
+            Outcome::Flag(false) => see("no"),
+            _ => {}
+        }
     }
 
     /// Does `op` with the engine and compares the answer.
@@ -320,6 +363,33 @@ impl Driver {
         same("rejected", snapshot.counters.rejected, counters.rejected)?;
         same("now", self.pool.now(), self.model.clock())
     }
+}
+
+/// The engine's pool of these settings and workers.
+pub fn build(config: &Config, rejects: &RejectThresholds) -> Pool {
+    let mut pool = Pool::builder()
+        .block_size(config.block_size)
+        .track_prefill(config.track_prefill)
+        .track_blocks(config.track_blocks)
+        .weights(config.weights)
+        .reject_scope(match config.scope {
+            Scope::Worker => RejectScope::Worker,
+            Scope::Rank => RejectScope::Rank,
+        })
+        .lease(config.lease)
+        .reject_thresholds(rejects.clone());
+    if let Some(filter) = config.custom.filter {
+        pool = pool.filter(Arc::new(Host(filter)));
+    }
+    if let Some(scorer) = config.custom.scorer {
+        pool = pool.scorer(Arc::new(Host(scorer)));
+    }
+    if let Some(picker) = config.custom.picker {
+        pool = pool.picker(Arc::new(Host(picker)));
+    }
+    let pool = pool.build().expect("valid settings");
+    pool.reconcile(&config.fleet).expect("valid workers");
+    pool
 }
 
 fn done(got: Result<(), Error>, want: Result<(), Refusal>) -> Result<(), Difference> {

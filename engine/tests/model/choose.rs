@@ -179,7 +179,7 @@ impl View<'_> {
             costs.push(self.cost(request, rank, &eligible, custom)?);
         }
         let temperature = self.weights(request).temperature;
-        let shares = custom.shares(&kept, &costs, temperature)?;
+        let shares = custom.shares(&costs, temperature)?;
         let candidates = kept
             .iter()
             .zip(&costs)
@@ -272,8 +272,8 @@ impl View<'_> {
         } else {
             blocks + requests
         };
-        let scored = custom.score(self, request, rank, plain)?;
-        Ok(scored * self.preference(request, rank))
+        // A host's scorer has the last word: it sees the cost with the preferred taints in it.
+        custom.score(self, request, rank, plain * self.preference(request, rank))
     }
 
     /// The product of the factors of all preferred taints that the rank's worker has.

@@ -1,7 +1,7 @@
 //! Custom policies of a host, as plain functions of what they are shown.
 
 use super::Refusal;
-use super::choose::{View, shares};
+use super::choose::{View, same_cost, shares};
 use vacancy::{Rank, Request};
 
 /// Which ranks a host's filter keeps.
@@ -28,12 +28,14 @@ pub enum Scorer {
     NotFinite(u64),
     /// Fails.
     Fails,
+    /// Panics.
+    Panics,
 }
 
 /// Whom a host's picker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picker {
-    /// The rank of the largest cost; the first of several.
+    /// A rank of the largest cost.
     Dearest,
     /// Fails.
     Fails,
@@ -75,24 +77,23 @@ impl Custom {
             Some(Scorer::AddPerWorker(blocks)) => Ok(plain + blocks * rank.worker.0 as f64),
             Some(Scorer::Requests) => Ok(view.row(rank).requests as f64),
             Some(Scorer::NotFinite(worker)) if rank.worker.0 != worker => Ok(plain),
-            Some(Scorer::NotFinite(_) | Scorer::Fails) => Err(Refusal::PolicyFailed),
+            Some(Scorer::NotFinite(_) | Scorer::Fails | Scorer::Panics) => {
+                Err(Refusal::PolicyFailed)
+            }
         }
     }
 
     /// How likely each of `ranks` is chosen.
-    pub fn shares(
-        &self,
-        ranks: &[Rank],
-        costs: &[f64],
-        temperature: f64,
-    ) -> Result<Vec<f64>, Refusal> {
+    pub fn shares(&self, costs: &[f64], temperature: f64) -> Result<Vec<f64>, Refusal> {
         match self.picker {
             None => Ok(shares(costs, temperature)),
             Some(Picker::Fails) => Err(Refusal::PolicyFailed),
             Some(Picker::Dearest) => {
                 let most = costs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let chosen = costs.iter().position(|c| *c == most);
-                Ok((0..ranks.len()).map(|i| f64::from(u8::from(Some(i) == chosen))).collect())
+                let dearest: Vec<f64> =
+                    costs.iter().map(|c| f64::from(u8::from(same_cost(*c, most)))).collect();
+                let n: f64 = dearest.iter().sum();
+                Ok(dearest.into_iter().map(|d| d / n).collect())
             }
         }
     }

@@ -78,6 +78,8 @@ pub struct Config {
     pub custom: Custom,
     /// The policy at the start; `None`: nobody ever waits.
     pub policy: Option<Policy>,
+    /// Who is there at the start.
+    pub fleet: Vec<WorkerSpec>,
 }
 
 impl Default for Config {
@@ -91,6 +93,7 @@ impl Default for Config {
             lease: Some(Duration::from_secs(300)),
             custom: Custom::default(),
             policy: None,
+            fleet: Vec::new(),
         }
     }
 }
@@ -115,6 +118,16 @@ impl From<Error> for Refusal {
 }
 
 impl Refusal {
+    /// The name of the error.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Refusal::Is(error) => error.name(),
+            Refusal::Request(_) => "InvalidRequest",
+            Refusal::Config(_) => "InvalidConfig",
+            Refusal::PolicyFailed => "PolicyFailed",
+        }
+    }
+
     /// Whether `error` is what the contract asks for.
     pub fn admits(&self, error: &Error) -> bool {
         match (self, error) {
@@ -255,8 +268,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty pool.
+    /// A pool of these settings.
     pub fn new(config: Config) -> Model {
+        let mut fleet = Fleet::default();
+        config.fleet.iter().for_each(|spec| fleet.upsert(spec.clone()));
         let policy = config.policy.clone().unwrap_or_else(Policy::none);
         Model {
             config,
@@ -264,7 +279,7 @@ impl Model {
             tickets: 0,
             newcomer: None,
             head_withdrawn: false,
-            fleet: Fleet::default(),
+            fleet,
             thresholds: Thresholds::NONE,
             bookings: BTreeMap::new(),
             values: Vec::new(),
@@ -755,7 +770,10 @@ impl Model {
         {
             return Err(Error::RowOverflow { rank }.into());
         }
-        self.booking(key).load.output += u64::from(blocks);
+        // What has lost its rank is on no row. Its count of blocks has 32 bits and stops there.
+        let load = &mut self.booking(key).load;
+        let most = u64::from(u32::MAX) - load.own_blocks;
+        load.output = (load.output + u64::from(blocks)).min(most);
         Ok(())
     }
 

@@ -104,6 +104,18 @@ impl<I: Iterator<Item = u16>> Dice for Tape<I> {
     }
 }
 
+/// Numbers without end from a seed (a linear congruential generator).
+#[derive(Clone, Debug)]
+pub struct Seeded(pub u64);
+
+impl Dice for Seeded {
+    fn roll(&mut self, sides: u32) -> u32 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as u32 % sides
+    }
+}
+
 /// How to draw one kind of operation.
 type Draw = fn(&mut dyn Dice, &Config) -> Op;
 
@@ -126,10 +138,10 @@ pub const KINDS: [(&str, u32, Draw); 25] = [
     ("free_id", 50, |d, _| Op::FreeId(id(d))),
     ("free_attempt", 25, |d, _| Op::FreeAttempt(id(d), d.roll(3))),
     ("upsert", 80, |d, _| Op::Upsert(spec(d))),
-    ("remove", 20, |d, _| Op::Remove(worker(d))),
+    ("remove", 15, |d, _| Op::Remove(worker(d))),
     ("reconcile", 15, |d, _| Op::Reconcile((0..d.roll(5)).map(|_| spec(d)).collect())),
     ("available", 30, |d, _| Op::Available(worker(d), d.roll(3) != 1)),
-    ("overloaded", 30, |d, _| {
+    ("overloaded", 35, |d, _| {
         Op::Overloaded(worker(d), d.roll(2) == 1, some(d, |d| Time::from_millis(after(d))))
     }),
     ("update_thresholds", 30, |d, _| Op::UpdateThresholds(update(d))),
@@ -248,12 +260,14 @@ pub fn config(d: &mut dyn Dice) -> Config {
                         Scorer::Requests,
                         Scorer::NotFinite(2),
                         Scorer::Fails,
+                        Scorer::Panics,
                     ],
                 )
             }),
             picker: rarely(d, |d| of(d, &[Picker::Dearest, Picker::Fails])),
         },
         policy: None,
+        fleet: (0..d.roll(4)).map(|i| valid(d, u64::from(i) + 1)).collect(),
     }
 }
 
@@ -311,6 +325,18 @@ const LORAS: [&str; 2] = ["l", "m"];
 
 fn spec(d: &mut dyn Dice) -> WorkerSpec {
     let id = of(d, &[1, 2, 3, 4, 5u64]);
+    let spec = valid(d, id);
+    match d.roll(40) {
+        37 => spec.ranks(0, 0),
+        38 => spec.ranks(u32::MAX, 2),
+        39 => spec.ranks(0, 4097),
+        36 => spec.ranks(u32::MAX, 1),
+        35 => spec.domain("rack", "c").domain("rack", "d"),
+        _ => spec,
+    }
+}
+
+fn valid(d: &mut dyn Dice, id: u64) -> WorkerSpec {
     let mut spec = WorkerSpec::new(id).ranks(of(d, &[0, 0, 0, 1]), of(d, &[1, 2, 1, 3, 4]));
     spec.total_kv_blocks = of(d, &[None, Some(8), Some(16), Some(100), Some(0), Some(12)]);
     spec.max_num_batched_tokens = of(d, &[None, Some(64), Some(256), Some(100), Some(0)]);
@@ -331,14 +357,7 @@ fn spec(d: &mut dyn Dice) -> WorkerSpec {
         }
     }
     spec.stable_id = rarely(d, |_| format!("host-{id}").into());
-    match d.roll(40) {
-        37 => spec.ranks(0, 0),
-        38 => spec.ranks(u32::MAX, 2),
-        39 => spec.ranks(0, 4097),
-        36 => spec.ranks(u32::MAX, 1),
-        35 => spec.domain("rack", "c").domain("rack", "d"),
-        _ => spec,
-    }
+    spec
 }
 
 fn thresholds(d: &mut dyn Dice) -> Thresholds {
@@ -436,7 +455,7 @@ fn overlap(d: &mut dyn Dice) -> Overlap {
     let host = of(d, &[0.0, 0.0, 1.0, 2.5]);
     let disk = of(d, &[0.0, 0.0, 1.0, 7.0]);
     let mut o = Overlap { rank: rank(d), device, host, disk };
-    match d.roll(60) {
+    match d.roll(200) {
         57 => o.device = f64::NAN,
         58 => o.host = -1.0,
         59 => o.disk = f64::INFINITY,
@@ -447,11 +466,18 @@ fn overlap(d: &mut dyn Dice) -> Overlap {
 
 fn overrides(d: &mut dyn Dice) -> Overrides {
     let mut o = Overrides::default();
-    o.device = some(d, |d| of(d, &[0.0, 2.0, 1.0, 0.5, f64::NAN]));
-    o.prefill_scale = some(d, |d| of(d, &[0.0, 2.0, 0.5, 1.0, -1.0]));
-    o.shared = some(d, |d| of(d, &[0.5, 0.0, 1.0, 2.0, f64::INFINITY]));
-    o.temperature = some(d, |d| of(d, &[0.0, 0.0, 1.0, 0.2, -0.5]));
+    o.device = some(d, |d| of(d, &[0.0, 2.0, 1.0, 0.5]));
+    o.prefill_scale = some(d, |d| of(d, &[0.0, 2.0, 0.5, 1.0]));
+    o.shared = some(d, |d| of(d, &[0.5, 0.0, 1.0, 2.0]));
+    o.temperature = some(d, |d| of(d, &[0.0, 0.0, 1.0, 0.2]));
     o.track_prefill = some(d, |d| d.roll(2) == 1);
+    match d.roll(40) {
+        36 => o.device = Some(f64::NAN),
+        37 => o.prefill_scale = Some(-1.0),
+        38 => o.shared = Some(f64::INFINITY),
+        39 => o.temperature = Some(-0.5),
+        _ => {}
+    }
     o
 }
 
@@ -461,7 +487,7 @@ fn target(d: &mut dyn Dice) -> Target {
 
 fn constraints(d: &mut dyn Dice) -> Constraints {
     let mut c = Constraints::new();
-    c.pin = (d.roll(4) == 1).then(|| target(d));
+    c.pin = (d.roll(3) == 1).then(|| target(d));
     c.affinity = (d.roll(4) == 1).then(|| target(d));
     c.allow = (d.roll(5) == 1).then(|| (0..d.roll(5)).map(|_| worker(d)).collect());
     if d.roll(5) == 1 {
@@ -474,12 +500,14 @@ fn constraints(d: &mut dyn Dice) -> Constraints {
         // One factor a taint: it is a map.
         for taint in TAINTS {
             if d.roll(2) == 1 {
-                c = c.prefer(
-                    taint,
-                    of(d, &[0.5, 1.0, 0.1, 0.25, 0.9, 0.75, 0.5, 0.1, 0.9, 1.5, 0.0]),
-                );
+                c = c.prefer(taint, of(d, &[0.5, 1.0, 0.1, 0.25, 0.9]));
             }
         }
+    }
+    match d.roll(40) {
+        38 => c = c.prefer("w", 1.5),
+        39 => c = c.prefer("w", 0.0),
+        _ => {}
     }
     if d.roll(6) == 1 {
         c = c.domain("zone", of(d, &ZONES));
@@ -495,22 +523,9 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// A linear congruential source, for tests that need many draws.
-    struct Lcg(u64);
-
-    impl Dice for Lcg {
-        fn roll(&mut self, sides: u32) -> u32 {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) as u32 % sides
-        }
-    }
-
     #[test]
     fn twenty_kinds_and_more_are_drawn_each_at_least_once_in_a_hundred() {
-        let mut dice = Lcg(7);
+        let mut dice = Seeded(7);
         let mut seen = BTreeMap::<_, u32>::new();
         for _ in 0..20_000 {
             *seen.entry(Op::draw(&mut dice, &Config::default()).kind()).or_default() += 1;
