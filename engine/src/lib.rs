@@ -31,8 +31,10 @@ pub use pass::custom::{
     CHUNK, Candidates, Columns, Filter, Observed, Observer, Picker, PolicyError, Scorer,
 };
 pub use pool::{
-    Counters, DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Idle, Pool, PoolBuilder, RankLoad, Snapshot,
+    Admit, AdmitAs, Admitted, AdmittedAs, Counters, DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Idle, Pool,
+    PoolBuilder, RankLoad, Snapshot, Standing, Why,
 };
+pub use queue::policy::{ClassId, ClassSpec, Policy, Profile, QueueLimits, QueuePolicy};
 pub use request::{Constraints, Overlap, Overrides, Prompt, Request, Target};
 pub use room::signal::{Epoch, RoomChanged};
 pub use time::Time;

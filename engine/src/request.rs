@@ -103,7 +103,7 @@ impl Overlap {
 }
 
 /// A worker, and maybe one of its ranks: a pin (hard) or a session-affinity target (soft).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The worker.
     pub worker: WorkerId,
@@ -201,8 +201,11 @@ impl Constraints {
 
     /// Whether it takes any rank out (soft preferences do not).
     pub(crate) fn restricts(&self) -> bool {
-        self.pin.is_some()
-            || self.allow.is_some()
+        self.pin.is_some() || self.restricts_beside_pin()
+    }
+
+    fn restricts_beside_pin(&self) -> bool {
+        self.allow.is_some()
             || !self.deny.is_empty()
             || !self.taints.is_empty()
             || !self.domain.is_empty()
@@ -444,6 +447,18 @@ impl Request {
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
+    }
+
+    /// Whether its class's answer for everybody says nothing of it, pin aside.
+    pub(crate) fn is_constrained(&self) -> bool {
+        self.lora.is_some()
+            || self.decode.is_some()
+            || self.constraints.as_ref().is_some_and(|c| c.restricts_beside_pin())
+    }
+
+    /// Whether its class's answer for everybody says nothing of it.
+    pub(crate) fn is_constrained_or_pinned(&self) -> bool {
+        self.is_constrained() || self.constraints.as_ref().is_some_and(|c| c.pin.is_some())
     }
 
     /// The priority jump that counts: not finite or negative is 0.

@@ -207,6 +207,8 @@ impl Workers {
 pub(crate) struct View {
     /// Moves with every change of the view.
     pub(crate) generation: u64,
+    /// Moves when ranks go or names on workers change: what waits may have become impossible.
+    pub(crate) shape: u64,
     pub(crate) blocks: Vec<Arc<BlockView>>,
     pub(crate) workers: Workers,
     pub(crate) tags: Arc<Tags>,
@@ -220,6 +222,7 @@ impl View {
     pub(crate) fn new(rules: Arc<Rules>) -> View {
         View {
             generation: 0,
+            shape: 0,
             blocks: Vec::new(),
             workers: Workers::default(),
             tags: Arc::default(),

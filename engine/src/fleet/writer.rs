@@ -344,6 +344,7 @@ impl Writer {
         self.settle_lapse(slot.block(), Time::ZERO);
         self.monitor.forget(rank);
         self.view.ranks -= 1;
+        self.view.shape += 1;
     }
 
     /// Counts the tags of the old spec out and those of the new one in.
@@ -352,6 +353,7 @@ impl Writer {
         if !old.is_some_and(|w| carries(&w.spec)) && !new.is_some_and(carries) {
             return;
         }
+        self.view.shape += 1;
         let tags = Arc::make_mut(&mut self.view.tags);
         for tag in new.into_iter().flat_map(tags_of) {
             tags.take(tag);

@@ -3,6 +3,8 @@
 
 use crate::limits::thresholds::Thresholds;
 use crate::load::row::Limit;
+use crate::queue::policy::{ClassSpec, Profile};
+use std::sync::Arc;
 
 /// How the reject thresholds skip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,26 @@ pub(crate) struct Rules {
     pub(crate) scope: RejectScope,
     /// One set per policy class, in the order of the classes.
     pub(crate) classes: Vec<Thresholds>,
+    /// The policy that the classes are of: a class id means something only beside it.
+    pub(crate) profile: Arc<Profile>,
+    /// Whether a paired pool judges the decode part of the classes' thresholds.
+    pub(crate) paired: bool,
+}
+
+impl Rules {
+    /// These rules with another policy, or another judge of its decode part.
+    pub(crate) fn under(&self, profile: &Arc<Profile>, paired: bool) -> Rules {
+        let own = |class: &ClassSpec| Thresholds {
+            decode_frac: class.thresholds.decode_frac.filter(|_| !paired),
+            ..class.thresholds
+        };
+        Rules {
+            classes: profile.classes().iter().map(own).collect(),
+            profile: Arc::clone(profile),
+            paired,
+            ..self.clone()
+        }
+    }
 }
 
 /// The integer limit of one rank under `thresholds`.

@@ -50,6 +50,11 @@ impl Limit {
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
+
+    /// This limit without its half for blocks.
+    pub(crate) const fn tokens_only(self) -> Limit {
+        Limit::new(self.0 as u32, MAX_BLOCKS)
+    }
 }
 
 impl std::fmt::Debug for Limit {

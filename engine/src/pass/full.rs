@@ -106,7 +106,19 @@ pub(crate) struct Verdict {
     pub(crate) full: u32,
     /// Of them, without room for the class: past its limits or softly marked.
     pub(crate) class_full: u32,
+    /// Of them, those that may be chosen.
+    pub(crate) may: u32,
     pub(crate) proposal: Option<Proposal>,
+}
+
+impl Verdict {
+    /// Counts one block in.
+    pub(crate) fn count(&mut self, weighed: &Weighed) {
+        self.eligible += weighed.eligible.count_ones();
+        self.full += (weighed.full & weighed.eligible).count_ones();
+        self.class_full += (weighed.class_full & weighed.eligible).count_ones();
+        self.may += weighed.may.count_ones();
+    }
 }
 
 /// What the passes of one pool share.
@@ -321,9 +333,7 @@ impl<'a> Pass<'a> {
             if weighed.eligible == 0 {
                 continue;
             }
-            verdict.eligible += weighed.eligible.count_ones();
-            verdict.full += (weighed.full & weighed.eligible).count_ones();
-            verdict.class_full += (weighed.class_full & weighed.eligible).count_ones();
+            verdict.count(&weighed);
             if let Some(overlaps) = &self.overlaps {
                 for (lane, tiers) in overlaps.of(b) {
                     let blocks = tiers[0] + tiers[1] + tiers[2];

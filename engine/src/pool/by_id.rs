@@ -2,44 +2,45 @@
 //! one of 64 tables; rows change under it, signals and drops come after it.
 #![forbid(unsafe_code)]
 
-use crate::booking::{Expired, Landed, Live, Placed};
+use crate::booking::{Landed, Live, Placed};
 use crate::error::Error;
 use crate::load::slot::Refusal;
 use crate::names::{Attempt, Rank, RequestId};
 use crate::pins::pin;
 use crate::pool::choose::{Placement, Purpose};
-use crate::pool::{Inner, Pool};
+use crate::pool::{Handle, Pool};
 use crate::request::Request;
-use crate::time::Time;
+use crate::sync::Arc;
 
 /// An id taken for a call; given up when the call does not end in a booking, panics included.
-pub(crate) struct Reservation<'a> {
-    inner: &'a Inner,
+pub(crate) struct Reservation {
+    handle: Arc<Handle>,
     id: RequestId,
     pub(crate) attempt: Attempt,
     filled: bool,
 }
 
-impl Reservation<'_> {
+impl Reservation {
     pub(crate) fn fill(mut self, landed: Landed) -> Attempt {
         self.filled = true;
-        self.inner.ids.fill(self.id, landed, self.inner.time());
+        let inner = &self.handle.inner;
+        inner.ids.fill(self.id, landed, inner.time());
         self.attempt
     }
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if !self.filled {
-            self.inner.ids.forget(self.id);
+            self.handle.inner.ids.forget(self.id);
         }
     }
 }
 
-impl Inner {
-    pub(crate) fn reserve(&self, id: RequestId) -> Result<Reservation<'_>, Error> {
-        let attempt = self.ids.reserve(id).ok_or(Error::DuplicateRequest { id })?;
-        Ok(Reservation { inner: self, id, attempt, filled: false })
+impl Handle {
+    pub(crate) fn reserve(self: &Arc<Self>, id: RequestId) -> Result<Reservation, Error> {
+        let attempt = self.inner.ids.reserve(id).ok_or(Error::DuplicateRequest { id })?;
+        Ok(Reservation { handle: Arc::clone(self), id, attempt, filled: false })
     }
 }
 
@@ -52,8 +53,8 @@ impl Pool {
     pub fn book_as(&self, id: RequestId, request: &Request) -> Result<Placed, Error> {
         let inner = self.inner();
         let checked = inner.counted(inner.check(request))?;
-        let reservation = inner.counted(inner.reserve(id))?;
-        let placed = inner.counted(self.handle.place(request, checked, Purpose::Book))?;
+        let reservation = inner.counted(self.handle.reserve(id))?;
+        let placed = inner.counted(self.handle.place_checked(request, checked, Purpose::Book))?;
         let Placement { choice, landed } = placed;
         let attempt = reservation.fill(landed.expect("a booking has landed"));
         Ok(Placed { choice, attempt })
@@ -128,7 +129,7 @@ impl Pool {
     ) -> Result<Attempt, Error> {
         let inner = self.inner();
         let checked = inner.check(request)?;
-        let reservation = inner.reserve(id)?;
+        let reservation = self.handle.reserve(id)?;
         let guard = pin();
         let view = inner.view.load(&guard);
         let slot = view.slot(rank).ok_or(Error::NoEndpoints)?;
@@ -158,32 +159,5 @@ impl Pool {
         });
         live.sort_by_key(|l| l.id);
         live
-    }
-
-    /// Shows the pool an instant and ends what ends by then: leases of bookings by id, and overload
-    /// marks. For hosts without timers: call it at [`next_due`](Self::next_due), or every so often.
-    pub fn expire(&self, now: Time) -> Expired {
-        let inner = self.inner();
-        let now = inner.show(now);
-        let mut expired = Expired::default();
-        let mut room = false;
-        for mut lapsed in inner.ids.expire(now) {
-            expired.leases.push((lapsed.id, lapsed.attempt, lapsed.value.rank));
-            room |= inner.give_back(&mut lapsed.value);
-        }
-        expired.leases.sort();
-        inner.signal_if(room);
-        let marks = &mut expired.marks;
-        inner
-            .edit(|writer| Ok(writer.lapse_marks(now, marks)))
-            .expect("ending a mark is not refused");
-        expired
-    }
-
-    /// The next instant at which [`expire`](Self::expire) has something to do.
-    pub fn next_due(&self) -> Option<Time> {
-        let inner = self.inner();
-        let marks = inner.writer.lock().next_lapse();
-        [inner.ids.next_due(), marks].into_iter().flatten().min()
     }
 }

@@ -10,12 +10,14 @@ use crate::error::Error;
 use crate::fleet::eligible::{Availability, check_pin, resolve};
 use crate::fleet::view::View;
 use crate::grace::Guard;
-use crate::load::row::Row;
+use crate::load::row::{Limit, Row};
 use crate::load::slot::Refusal;
 use crate::pass::full::{self, Ask, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::pick::Rng;
 use crate::pins::pin;
-use crate::pool::{Handle, Inner, Pool};
+use crate::pool::admit::Why;
+use crate::pool::{Handle, Inner, Pool, Stripe};
+use crate::queue::policy::{ClassId, Profile};
 use crate::request::Request;
 use crate::sync::{Arc, Mutex};
 use crate::time::Time;
@@ -70,7 +72,7 @@ impl Pool {
     /// See [`Error`], in its order.
     pub fn select(&self, request: &Request) -> Result<Choice, Error> {
         let checked = self.inner().counted(self.inner().check(request))?;
-        let placed = self.handle.place(request, checked, Purpose::Select);
+        let placed = self.handle.place_checked(request, checked, Purpose::Select);
         Ok(self.inner().counted(placed)?.choice)
     }
 
@@ -83,7 +85,7 @@ impl Pool {
     /// See [`Error`], in its order.
     pub fn book(&self, request: &Request) -> Result<Booking, Error> {
         let checked = self.inner().counted(self.inner().check(request))?;
-        let placed = self.handle.place(request, checked, Purpose::Book);
+        let placed = self.handle.place_checked(request, checked, Purpose::Book);
         Ok(self.booking(self.inner().counted(placed)?))
     }
 
@@ -223,6 +225,72 @@ impl Inner {
 }
 
 impl Handle {
+    pub(crate) fn caller(&self) -> Caller<'_> {
+        Caller { inner: &self.inner, stripe: self.stripe() }
+    }
+
+    /// Places a request that was checked, after what is left to refuse without a look.
+    pub(crate) fn place_checked(
+        &self,
+        request: &Request,
+        checked: Checked,
+        purpose: Purpose,
+    ) -> Result<Placement, Error> {
+        self.inner.check_due(request, checked.now)?;
+        self.caller().place(request, checked, purpose)
+    }
+}
+
+/// One call into a pool: the pool, and the stripe that the caller counts on.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) stripe: &'a Stripe,
+}
+
+/// What a class asks of a placement. Without one, class thresholds are not looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Gate<'a> {
+    pub(crate) class: ClassId,
+    /// The profile that `class` is an id of.
+    pub(crate) profile: &'a Arc<Profile>,
+    /// The head that would be passed, and whether its ranks are barred.
+    pub(crate) passing: Option<(&'a Request, bool)>,
+}
+
+/// What came of a placement.
+pub(crate) enum Tried {
+    /// Placed; `passed`: on a rank that the head it passed may use.
+    In {
+        /// The answer and what was booked.
+        placement: Placement,
+        /// Whether a head was passed on a rank of its own.
+        passed: bool,
+    },
+    /// The gate is closed.
+    Closed(Closed),
+    /// The policy was reloaded: the class id means nothing any more.
+    Stale,
+}
+
+/// A gate that was found closed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed {
+    pub(crate) why: Why,
+    /// Until when that may be believed without a look, if the epoch does not move.
+    pub(crate) until: Time,
+}
+
+impl Gate<'_> {
+    /// Whether the class waits, given what a pass found.
+    fn is_closed(&self, verdict: &Verdict) -> bool {
+        let spec = self.profile.class(self.class);
+        let (full, of) = (u64::from(verdict.class_full), u64::from(verdict.eligible));
+        of == 0 || (spec.waits() && full >= spec.full_ranks_to_wait(of))
+    }
+}
+
+impl<'a> Caller<'a> {
     /// Draws for one call: from the request's own seed, or from the stripe's.
     pub(crate) fn rng(&self, request: &Request) -> Rng {
         match request.seed {
@@ -230,7 +298,7 @@ impl Handle {
             None => {
                 // A load and a store, not a read-modify-write: two threads on one stripe may draw
                 // alike, which biases nothing.
-                let random = &self.stripe().random;
+                let random = &self.stripe.random;
                 let state = random.load(Ordering::Relaxed);
                 random.store(state.wrapping_add(0xD1B5_4A32_D192_ED03), Ordering::Relaxed);
                 Rng::new(state)
@@ -238,63 +306,197 @@ impl Handle {
         }
     }
 
-    /// Places a request that was checked.
+    /// Places a request that was checked, whatever its class.
     pub(crate) fn place(
         &self,
         request: &Request,
         checked: Checked,
         purpose: Purpose,
     ) -> Result<Placement, Error> {
-        self.inner.check_due(request, checked.now)?;
-        let placement = if self.inner.custom.is_none() {
-            with_arena(|arena| self.place_exact(request, checked, purpose, arena))
-        } else {
-            self.place_custom(request, checked, purpose)
-        }?;
-        self.stripe().selected.fetch_add(1, Ordering::Relaxed);
-        Ok(placement)
+        match self.attempt(request, checked, purpose, None)? {
+            Tried::In { placement, .. } => Ok(placement),
+            Tried::Closed(_) | Tried::Stale => unreachable!("there was no gate"),
+        }
     }
 
-    fn place_exact(
+    /// Places a request that was checked, through its class's gate if there is one.
+    pub(crate) fn attempt(
         &self,
         request: &Request,
         checked: Checked,
         purpose: Purpose,
-        arena: &Bump,
-    ) -> Result<Placement, Error> {
-        let inner = &*self.inner;
-        let mut rng = self.rng(request);
+        gate: Option<Gate<'_>>,
+    ) -> Result<Tried, Error> {
         loop {
-            let guard = pin();
-            let view = inner.view.load(&guard);
-            let ask = inner.ask(request, checked, view, arena);
-            let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
-            let verdict = full::pass(view, &tools, &guard, &ask, &mut rng);
-            self.stripe().passes.fetch_add(1, Ordering::Relaxed);
-            let Some(proposal) = verdict.proposal else {
-                // A rank that was removed meanwhile reads as full: what it was found to be must
-                // not be concluded from a view that is no longer in force.
-                if inner.view.load(&guard).generation != view.generation {
+            let round = with_arena(|arena| {
+                if self.inner.custom.is_none() {
+                    self.exact_round(request, checked, purpose, gate, arena)
+                } else {
+                    self.custom_round(request, checked, purpose, gate, arena)
+                }
+            });
+            self.stripe.passes.fetch_add(1, Ordering::Relaxed);
+            if let Some(tried) = round? {
+                if matches!(tried, Tried::In { .. }) {
+                    self.stripe.selected.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(tried);
+            }
+            self.stripe.reselections.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One pass and the landing of what it proposes. `None`: it no longer stands, look again.
+    fn exact_round(
+        &self,
+        request: &Request,
+        checked: Checked,
+        purpose: Purpose,
+        gate: Option<Gate<'_>>,
+        arena: &Bump,
+    ) -> Result<Option<Tried>, Error> {
+        let inner = self.inner;
+        let mut rng = self.rng(request);
+        let guard = pin();
+        let view = inner.view.load(&guard);
+        let Some(ask) = inner.ask_through(request, checked, view, gate, arena) else {
+            return Ok(Some(Tried::Stale));
+        };
+        let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+        let verdict = full::pass(view, &tools, &guard, &ask, &mut rng);
+        if let Some(closed) = inner.closed_gate(view, &ask, &verdict, gate) {
+            return inner.if_current(view.generation, Tried::Closed(closed));
+        }
+        let Some(proposal) = verdict.proposal else {
+            // A rank that was removed meanwhile reads as full: what it was found to be must not
+            // be concluded from a view that is no longer in force.
+            return match inner.if_current(view.generation, ())? {
+                Some(()) => Err(inner.refusal(request, &verdict)),
+                None => Ok(None),
+            };
+        };
+        self.conclude(view, &guard, &ask, purpose, gate, &verdict, &proposal)
+    }
+
+    /// Lands a proposal if that is what it is for.
+    #[expect(clippy::too_many_arguments, reason = "what one round has found, used once")]
+    pub(crate) fn conclude(
+        &self,
+        view: &View,
+        guard: &Guard<'_>,
+        ask: &Ask<'_>,
+        purpose: Purpose,
+        gate: Option<Gate<'_>>,
+        verdict: &Verdict,
+        proposal: &Proposal,
+    ) -> Result<Option<Tried>, Error> {
+        let slot = proposal.slot;
+        let landed = match purpose {
+            Purpose::Select => None,
+            Purpose::Book => {
+                // Chosen for having room in its class, it must still have it when it is booked.
+                let limit = gate.filter(|_| proposal.class_room).map_or(Limit::NONE, |gate| {
+                    view.block(slot).classes[gate.class.index()].at(slot.lane())
+                });
+                let room = |row: Row| !row.exceeds(limit);
+                match self.inner.land_proposal(view, guard, ask, proposal, room) {
+                    Ok(landed) => Some(landed),
+                    Err(Refusal::Overflow) => {
+                        return Err(Error::RowOverflow { rank: proposal.rank });
+                    }
+                    Err(Refusal::Full(_) | Refusal::Dead) => return Ok(None),
+                }
+            }
+        };
+        let passed = gate.and_then(|gate| gate.passing).is_some_and(|(head, _)| {
+            with_arena(|arena| {
+                let constraints = head.constraints.as_deref();
+                let may =
+                    resolve(view, constraints, head.lora.as_ref(), Availability::Required, arena);
+                may.lanes(view, slot.block()) & slot.bit() != 0
+            })
+        });
+        let choice = self.inner.choice(view, verdict, proposal);
+        Ok(Some(Tried::In { placement: Placement { choice, landed }, passed }))
+    }
+}
+
+impl Inner {
+    /// `value`, if the view of that generation is still the one in force.
+    pub(crate) fn if_current<T>(&self, generation: u64, value: T) -> Result<Option<T>, Error> {
+        let guard = pin();
+        Ok((self.view.load(&guard).generation == generation).then_some(value))
+    }
+
+    /// Folds a request into what a pass weighs, its class's limits included; `None`: the class is
+    /// one of a policy that is no longer in force.
+    pub(crate) fn ask_through<'a>(
+        &self,
+        request: &'a Request,
+        checked: Checked,
+        view: &View,
+        gate: Option<Gate<'_>>,
+        arena: &'a Bump,
+    ) -> Option<Ask<'a>> {
+        let mut ask = self.ask(request, checked, view, arena);
+        if let Some(gate) = gate {
+            if !Arc::ptr_eq(gate.profile, &view.rules.profile) {
+                return None;
+            }
+            ask.class = Some(gate.class.index());
+            ask.class_room_only = self.settings.class_room_only;
+            if let Some((head, true)) = gate.passing {
+                let constraints = head.constraints.as_deref();
+                let barred =
+                    resolve(view, constraints, head.lora.as_ref(), Availability::Required, arena);
+                let lanes = (0..view.blocks.len()).map(|b| barred.lanes(view, b));
+                ask.barred = Some(arena.alloc_slice_fill_iter(lanes));
+            }
+        }
+        Some(ask)
+    }
+
+    /// Whether the gate is closed, and why. A newcomer without an eligible rank has been refused
+    /// before; what waits for one that is unavailable finds its gate closed.
+    pub(crate) fn closed_gate(
+        &self,
+        view: &View,
+        ask: &Ask<'_>,
+        verdict: &Verdict,
+        gate: Option<Gate<'_>>,
+    ) -> Option<Closed> {
+        let gate = gate?;
+        let lapse = view.blocks.iter().map(|b| b.next_lapse).min().unwrap_or(Time::NEVER);
+        if gate.is_closed(verdict) {
+            return Some(Closed { why: self.why_closed(view, ask), until: lapse });
+        }
+        // With its head's ranks barred it may have nowhere to go.
+        if ask.barred.is_some() && verdict.may == 0 {
+            return Some(Closed { why: Why::Behind, until: lapse });
+        }
+        None
+    }
+
+    /// What closes a gate: the first of marks, own prefill load, own decode load that every
+    /// eligible rank shows.
+    fn why_closed(&self, view: &View, ask: &Ask<'_>) -> Why {
+        let class = ask.class.unwrap_or(0);
+        let (mut all_marked, mut all_tokens) = (true, true);
+        for (b, block) in view.blocks.iter().enumerate() {
+            let marked = block.marked(ask.now);
+            for lane in crate::fleet::block::lanes(ask.eligible.lanes(view, b)) {
+                if marked >> lane & 1 == 1 {
                     continue;
                 }
-                return Err(inner.refusal(request, &verdict));
-            };
-            let landed = match purpose {
-                Purpose::Select => None,
-                Purpose::Book => {
-                    match inner.land_proposal(view, &guard, &ask, &proposal, |_| true) {
-                        Ok(landed) => Some(landed),
-                        Err(Refusal::Overflow) => {
-                            return Err(Error::RowOverflow { rank: proposal.rank });
-                        }
-                        Err(Refusal::Full(_) | Refusal::Dead) => {
-                            self.stripe().reselections.fetch_add(1, Ordering::Relaxed);
-                            continue;
-                        }
-                    }
-                }
-            };
-            return Ok(Placement { choice: inner.choice(view, &verdict, &proposal), landed });
+                all_marked = false;
+                let tokens_only = block.classes[class].at(lane).tokens_only();
+                all_tokens &= block.live.row(lane).exceeds(tokens_only);
+            }
+        }
+        match (all_marked, all_tokens) {
+            (true, _) => Why::Mark,
+            (false, true) => Why::OwnPrefill,
+            (false, false) => Why::OwnDecode,
         }
     }
 }

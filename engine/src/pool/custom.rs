@@ -9,70 +9,55 @@
 use crate::error::Error;
 use crate::fleet::block::lanes;
 use crate::fleet::view::View;
-use crate::load::slot::Refusal;
 use crate::pass::custom::{Entry, Table};
 use crate::pass::full::{Ask, Look, Pass, Proposal, Tools, Verdict};
 use crate::pass::lanes::Column;
 use crate::pins::pin;
-use crate::pool::Handle;
-use crate::pool::choose::{Checked, Placement, Purpose, with_arena};
+use crate::pool::choose::{Caller, Checked, Closed, Gate, Purpose, Tried};
 use crate::request::{Request, Target};
 use bumpalo::Bump;
 use bumpalo::collections::Vec as ArenaVec;
-use std::sync::atomic::Ordering;
 
 /// Every rank that host code may look at, and which of them may be chosen.
 struct Gathered<'a> {
     table: Table<'a>,
     may: ArenaVec<'a, bool>,
     verdict: Verdict,
+    /// The class's gate was found closed.
+    closed: Option<Closed>,
     /// The largest overlap of an eligible rank.
     most: Option<(crate::names::Rank, f64)>,
     generation: u64,
 }
 
-impl Handle {
-    /// As [`place_exact`](Self::place_exact), with the host's say.
-    pub(crate) fn place_custom(
-        &self,
-        request: &Request,
-        checked: Checked,
-        purpose: Purpose,
-    ) -> Result<Placement, Error> {
-        loop {
-            let round = with_arena(|arena| self.custom_round(request, checked, purpose, arena));
-            match round? {
-                Some(placement) => return Ok(placement),
-                None => {
-                    self.stripe().reselections.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        }
-    }
-
+impl Caller<'_> {
     /// One round: gather, ask the host, land. `None`: what was picked no longer stands.
-    fn custom_round(
+    pub(crate) fn custom_round(
         &self,
         request: &Request,
         checked: Checked,
         purpose: Purpose,
+        gate: Option<Gate<'_>>,
         arena: &Bump,
-    ) -> Result<Option<Placement>, Error> {
+    ) -> Result<Option<Tried>, Error> {
         let custom = &self.inner.custom;
         let mut rng = self.rng(request);
-        let Gathered { mut table, may, verdict, most, generation } =
-            self.gather(request, checked, arena);
-        self.stripe().passes.fetch_add(1, Ordering::Relaxed);
+        let Some(gathered) = self.gather(request, checked, gate, arena) else {
+            return Ok(Some(Tried::Stale));
+        };
+        let Gathered { mut table, may, verdict, closed, most, generation } = gathered;
+        if let Some(closed) = closed {
+            return self.inner.if_current(generation, Tried::Closed(closed));
+        }
         if let Some(observer) = &custom.observer {
             table.observe(&**observer);
         }
         table.retain(|i| may[i]);
         if table.is_empty() {
-            let guard = pin();
-            if self.inner.view.load(&guard).generation != generation {
-                return Ok(None);
-            }
-            return Err(self.inner.refusal(request, &verdict));
+            return match self.inner.if_current(generation, ())? {
+                Some(()) => Err(self.inner.refusal(request, &verdict)),
+                None => Ok(None),
+            };
         }
         if let Some(filter) = &custom.filter {
             table.filter(&**filter)?;
@@ -101,7 +86,9 @@ impl Handle {
 
         let guard = pin();
         let view = self.inner.view.load(&guard);
-        let ask = self.inner.ask(request, checked, view, arena);
+        let Some(ask) = self.inner.ask_through(request, checked, view, gate, arena) else {
+            return Ok(Some(Tried::Stale));
+        };
         if view.generation != generation && !still_stands(view, &ask, &entry) {
             return Ok(None);
         }
@@ -117,28 +104,21 @@ impl Handle {
             class_room: !entry.class_full,
             forgone: most.filter(|&(_, blocks)| blocks > own),
         };
-        let landed = match purpose {
-            Purpose::Select => None,
-            Purpose::Book => {
-                match self.inner.land_proposal(view, &guard, &ask, &proposal, |_| true) {
-                    Ok(landed) => Some(landed),
-                    Err(Refusal::Overflow) => {
-                        return Err(Error::RowOverflow { rank: proposal.rank });
-                    }
-                    Err(Refusal::Full(_) | Refusal::Dead) => return Ok(None),
-                }
-            }
-        };
-        let choice = self.inner.choice(view, &verdict, &proposal);
-        Ok(Some(Placement { choice, landed }))
+        self.conclude(view, &guard, &ask, purpose, gate, &verdict, &proposal)
     }
 
     /// Copies what host code may look at, under one pin, and lets go of it.
-    fn gather<'a>(&self, request: &'a Request, checked: Checked, arena: &'a Bump) -> Gathered<'a> {
-        let inner = &*self.inner;
+    fn gather<'a>(
+        &self,
+        request: &'a Request,
+        checked: Checked,
+        gate: Option<Gate<'_>>,
+        arena: &'a Bump,
+    ) -> Option<Gathered<'a>> {
+        let inner = self.inner;
         let guard = pin();
         let view = inner.view.load(&guard);
-        let ask = inner.ask(request, checked, view, arena);
+        let ask = inner.ask_through(request, checked, view, gate, arena)?;
         let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
         let everyone = inner.custom.observer.is_some();
         let look = if everyone { Look::All } else { Look::Eligible };
@@ -147,6 +127,7 @@ impl Handle {
             table: Table::new(request, inner.settings.block_size, ranks, arena),
             may: ArenaVec::with_capacity_in(ranks, arena),
             verdict: Verdict::default(),
+            closed: None,
             most: None,
             generation: view.generation,
         };
@@ -154,10 +135,7 @@ impl Handle {
         let mut costs = Column::<f64>::default();
         for b in 0..view.blocks.len() {
             let weighed = pass.weigh(b, f64::INFINITY, look, &mut costs);
-            let verdict = &mut gathered.verdict;
-            verdict.eligible += weighed.eligible.count_ones();
-            verdict.full += (weighed.full & weighed.eligible).count_ones();
-            verdict.class_full += (weighed.class_full & weighed.eligible).count_ones();
+            gathered.verdict.count(&weighed);
             let shown = if everyone { view.blocks[b].declared } else { weighed.may };
             for lane in lanes(shown | weighed.may) {
                 let entry = pass.entry(b, lane, &weighed, &costs);
@@ -172,7 +150,8 @@ impl Handle {
                 }
             }
         }
-        gathered
+        gathered.closed = inner.closed_gate(view, &ask, &gathered.verdict, gate);
+        Some(gathered)
     }
 }
 

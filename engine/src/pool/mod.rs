@@ -3,15 +3,18 @@
 //! This file owns what a pool is made of and how it is built; each group of calls has a file of its
 //! own: `fleet` (who is there), `choose` (select), `land` (rows up and down), `by_id`, `report`.
 
+mod admit;
 mod by_id;
 mod choose;
 mod custom;
+mod drain;
 mod fleet;
 mod idle;
 mod land;
 mod observe;
 mod report;
 
+pub use admit::{Admit, AdmitAs, Admitted, AdmittedAs, Standing, Why};
 pub use idle::Idle;
 pub use report::{Counters, RankLoad, Snapshot};
 
@@ -27,7 +30,12 @@ use crate::load::ids::Ids;
 use crate::load::prompts::PromptIndex;
 use crate::pass::backend::{Backend, Kernel};
 use crate::pass::custom::{Filter, Observer, Picker, Scorer};
+use crate::pool::drain::Bench;
+use crate::queue::baton::Baton;
+use crate::queue::policy::{Policy, Profile};
+use crate::queue::waiting::Waiting;
 use crate::room::signal::{Epoch, RoomChanged, RoomSignal};
+use crate::room::turn::Party;
 use crate::sync::{Arc, Mutex};
 use crate::time::Time;
 use crossbeam_utils::CachePadded;
@@ -82,6 +90,11 @@ impl Custom {
 #[derive(Default)]
 pub(crate) struct Stripe {
     pub(crate) random: AtomicU64,
+    pub(crate) admitted: AtomicU64,
+    pub(crate) queued: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    pub(crate) cancelled: AtomicU64,
+    pub(crate) wakeups: AtomicU64,
     pub(crate) selected: AtomicU64,
     pub(crate) reselections: AtomicU64,
     pub(crate) passes: AtomicU64,
@@ -94,8 +107,10 @@ pub(crate) struct Inner {
     pub(crate) view: ViewCell,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) index: Arc<PromptIndex>,
-    /// The largest instant that the host has shown.
-    pub(crate) now: CachePadded<AtomicU64>,
+    /// Who drains; and the largest instant that the host has shown.
+    pub(crate) baton: CachePadded<Baton>,
+    /// Who waits.
+    pub(crate) bench: Waiting<Bench>,
     pub(crate) closed: AtomicBool,
     pub(crate) signal: Arc<RoomSignal>,
     pub(crate) ids: Ids<Landed>,
@@ -197,6 +212,7 @@ impl Pool {
     pub fn close(&self) {
         // Release: pairs with the Acquire of `check_open`.
         if !self.inner().closed.swap(true, Ordering::AcqRel) {
+            self.inner().close_queue();
             self.inner().signal.release_and_tell();
         }
     }
@@ -210,19 +226,15 @@ impl Inner {
 
     /// The largest instant shown so far.
     pub(crate) fn time(&self) -> Time {
-        Time::from_nanos(self.now.load(Ordering::Relaxed))
+        Time::from_nanos(self.baton.now())
     }
 
     /// Shows the pool an instant; answers the largest one shown.
     #[inline]
     pub(crate) fn show(&self, now: Time) -> Time {
-        let known = self.now.load(Ordering::Relaxed);
-        if now.as_nanos() <= known {
-            return Time::from_nanos(known);
-        }
-        // Release: an instant is shown before whoever acts on it is told.
-        let known = self.now.fetch_max(now.as_nanos(), Ordering::AcqRel);
-        Time::from_nanos(known.max(now.as_nanos()))
+        let known = self.time();
+        // A read-modify-write only if it is news.
+        if now <= known { known } else { Time::from_nanos(self.baton.show(now.as_nanos())) }
     }
 
     /// Room may have appeared: moves the epoch and tells whoever waits. No lock may be held.
@@ -286,6 +298,7 @@ pub struct PoolBuilder {
     rejects: RejectThresholds,
     backend: Option<Backend>,
     custom: Custom,
+    policy: Arc<Profile>,
 }
 
 impl Default for PoolBuilder {
@@ -306,6 +319,7 @@ impl Default for PoolBuilder {
             rejects: RejectThresholds::default(),
             backend: None,
             custom: Custom::default(),
+            policy: Arc::clone(Policy::default().profile(None)),
         }
     }
 }
@@ -390,6 +404,12 @@ impl PoolBuilder {
         self
     }
 
+    /// The policy classes that `admit` goes by (default: one class that never waits).
+    pub fn policy(mut self, profile: &Arc<Profile>) -> Self {
+        self.policy = Arc::clone(profile);
+        self
+    }
+
     /// A filter over the ranks that are neither marked nor full.
     pub fn filter(mut self, filter: Arc<dyn Filter>) -> Self {
         self.custom.filter = Some(filter);
@@ -435,8 +455,16 @@ impl PoolBuilder {
             Some(backend) => Kernel::new(backend)?,
             None => Kernel::detect(),
         };
-        let rules =
-            Rules { reject: self.rejects.get(), scope: settings.scope, classes: Vec::new() };
+        let profile = self.policy;
+        let rules = Rules {
+            reject: self.rejects.get(),
+            scope: settings.scope,
+            classes: Vec::new(),
+            profile: Arc::clone(&profile),
+            paired: false,
+        };
+        let rules = rules.under(&profile, false);
+        let signal = Arc::new(RoomSignal::new());
         let index = Arc::new(PromptIndex::new(crate::pins::domain()));
         let writer = Writer::new(Arc::new(rules), Arc::clone(&index), settings.signal_ttl);
         let stripe = || {
@@ -449,9 +477,10 @@ impl PoolBuilder {
             view: ViewCell::new(writer.view.clone()),
             writer: Mutex::new(writer),
             index,
-            now: CachePadded::new(AtomicU64::new(0)),
+            baton: CachePadded::new(Baton::new()),
+            bench: Waiting::new(Bench::new(profile), Arc::clone(&signal)),
             closed: AtomicBool::new(false),
-            signal: Arc::new(RoomSignal::new()),
+            signal,
             ids: Ids::new(settings.lease),
             stripes: (0..STRIPES).map(|_| stripe()).collect(),
             next_stripe: AtomicUsize::new(1),
@@ -462,6 +491,8 @@ impl PoolBuilder {
         });
         let under: Arc<dyn UnderThresholds> = Arc::clone(&inner) as _;
         self.rejects.attach(Arc::downgrade(&under));
+        let party: Arc<dyn Party> = Arc::clone(&inner) as _;
+        inner.signal.add_party(Arc::downgrade(&party));
         Ok(Pool { handle: Arc::new(Handle { inner, stripe: 0 }) })
     }
 }

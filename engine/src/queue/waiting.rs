@@ -29,6 +29,7 @@
 use crate::room::signal::RoomSignal;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
+use std::convert::Infallible;
 
 /// The pool is closed: nothing enters any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +67,22 @@ impl<Q> Waiting<Q> {
     /// Lets one in. `push` runs under the lock and must run no host code. Then drain: that is the
     /// look that finds the room which came in between.
     pub(crate) fn enter<E>(&self, push: impl FnOnce(&mut Q) -> E) -> Result<E, Closed> {
+        self.try_enter(|queue| Ok::<E, Infallible>(push(queue))).map(|Ok(entered)| entered)
+    }
+
+    /// As [`Waiting::enter`], for a `push` that may refuse: then nobody entered.
+    pub(crate) fn try_enter<E, R>(
+        &self,
+        push: impl FnOnce(&mut Q) -> Result<E, R>,
+    ) -> Result<Result<E, R>, Closed> {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(Closed);
         }
-        let entered = push(&mut inner.queue);
+        let entered = match push(&mut inner.queue) {
+            Ok(entered) => entered,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let first = self.count.fetch_add(1, Ordering::Relaxed) == 0;
         for signal in &inner.signals {
             if first {
@@ -79,7 +91,7 @@ impl<Q> Waiting<Q> {
                 signal.announce();
             }
         }
-        Ok(entered)
+        Ok(Ok(entered))
     }
 
     /// Takes one out for good: `take` gives it if it is still there. Runs under the lock; wake,
