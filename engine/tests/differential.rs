@@ -14,10 +14,10 @@ use vacancy::{Constraints, Overlap, Rank, RejectThresholds, Request, Target, Wor
 
 /// Numbers that one operation is drawn from. What it does not use does not matter; what it lacks
 /// is 0, the plainest choice.
-const TAPE: usize = 40;
+const TAPE: usize = 100;
 
 fn config() -> impl Strategy<Value = Config> {
-    prop::collection::vec(any::<u16>(), 80).prop_map(|t| op::config(&mut Tape(t.into_iter())))
+    prop::collection::vec(any::<u16>(), 200).prop_map(|t| op::config(&mut Tape(t.into_iter())))
 }
 
 /// A pool's settings, and what is done with it.

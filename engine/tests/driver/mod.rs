@@ -4,13 +4,14 @@ mod host;
 
 use crate::model::choose::{Candidate, Pick, same_cost};
 use crate::model::op::Op;
-use crate::model::{Config, Model, Outcome, Refusal, Scope};
+use crate::model::queue::{Order, Policy};
+use crate::model::{Config, Event, Model, Outcome, Refusal, Scope};
 use host::Host;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vacancy::{
-    Attempt, Booking, Choice, Error, Lost, Pool, Rank, RejectScope, RejectThresholds, RequestId,
-    Time,
+    Admit, AdmitAs, Admitted, AdmittedAs, Attempt, Booking, Choice, ClassSpec, Error, Lost, Pool,
+    Profile, QueuePolicy, Rank, RejectScope, RejectThresholds, RequestId, Time,
 };
 
 /// A difference, in words.
@@ -18,6 +19,43 @@ type Difference = String;
 
 /// What was met on the way, and how often.
 pub type Seen = BTreeMap<&'static str, u64>;
+
+/// Somebody who asked to be admitted, by value or by id.
+enum Asked {
+    Value(Admit),
+    Id(RequestId, AdmitAs),
+}
+
+/// What somebody was told.
+enum Told {
+    Value(Admitted),
+    Id(RequestId, AdmittedAs),
+}
+
+impl Asked {
+    fn look(&mut self) -> Option<Result<Told, Error>> {
+        match self {
+            Asked::Value(admit) => Some(admit.try_take()?.map(Told::Value)),
+            Asked::Id(id, admit) => Some(admit.try_take()?.map(|told| Told::Id(*id, told))),
+        }
+    }
+}
+
+impl Told {
+    fn choice(&self) -> &Choice {
+        match self {
+            Told::Value(told) => told.booking.choice(),
+            Told::Id(_, told) => &told.placed.choice,
+        }
+    }
+
+    fn class(&self) -> &vacancy::Name {
+        match self {
+            Told::Value(told) => &told.class,
+            Told::Id(_, told) => &told.class,
+        }
+    }
+}
 
 /// Both of them.
 pub struct Driver {
@@ -32,6 +70,8 @@ pub struct Driver {
     values: Vec<Booking>,
     /// The engine's number of each attempt of each id, from the first one on.
     attempts: BTreeMap<RequestId, Vec<Attempt>>,
+    /// Those that ask to be admitted, by the model's ticket.
+    waiting: BTreeMap<u64, Asked>,
     seen: Seen,
 }
 
@@ -66,6 +106,7 @@ impl Driver {
             reference,
             values: Vec::new(),
             attempts: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             seen: BTreeMap::new(),
         };
         // Time 0 is left behind, so that there is something before the clock.
@@ -80,6 +121,13 @@ impl Driver {
         for (i, op) in ops.into_iter().enumerate() {
             let op = op.anchored(self.model.clock());
             std::mem::swap(&mut self.pool, &mut self.other);
+            // Who waits is looked at before a newcomer is, at the newcomer's own time.
+            if let Some(now) = op.now()
+                && now > self.model.clock()
+                && !self.waiting.is_empty()
+            {
+                self.step(&Op::Expire(now)).map_err(|why| format!("before {i}, {op:?}: {why}"))?;
+            }
             self.step(&op).map_err(|why| format!("operation {i}, {op:?}: {why}"))?;
             if closed {
                 closed = false;
@@ -96,6 +144,9 @@ impl Driver {
 
     /// Gives everything back: nothing may be left.
     fn end(mut self) -> Result<Seen, Difference> {
+        while !self.waiting.is_empty() {
+            self.step(&Op::Cancel(crate::model::op::Nth(0)))?;
+        }
         while !self.values.is_empty() {
             self.step(&Op::Drop(crate::model::op::Nth(0)))?;
         }
@@ -115,6 +166,7 @@ impl Driver {
         let step = self.model.step(op);
         self.note(&step.outcome);
         self.answer(op, step.outcome)?;
+        self.events()?;
         if step.epoch_moves && self.pool.epoch() == epoch {
             return Err("room may have appeared, but the epoch stands still".into());
         }
@@ -199,6 +251,20 @@ impl Driver {
                 }
                 Ok(())
             }
+            (Op::Admit(request), Outcome::Ticket(want)) => {
+                self.asked(Asked::Value(pool.admit(request.clone())), want)
+            }
+            (Op::AdmitAs(id, request), Outcome::Ticket(want)) => {
+                self.asked(Asked::Id(*id, pool.admit_as(*id, request.clone())), want)
+            }
+            (Op::Cancel(_), Outcome::Withdrawn(ticket)) => {
+                drop(self.waiting.remove(&ticket));
+                Ok(())
+            }
+            (Op::Reload(policy), Outcome::Done(_)) => {
+                pool.set_policy(&profile(policy));
+                Ok(())
+            }
             (Op::ImportAs(id, rank, request), Outcome::Done(want)) => {
                 match (pool.import_as(*id, *rank, request), want) {
                     (Ok(attempt), Ok(())) => self.attempt(*id, attempt),
@@ -269,6 +335,58 @@ impl Driver {
             }
             (op, want) => unreachable!("{op:?} does not answer {want:?}"),
         }
+    }
+
+    fn asked(&mut self, mut asked: Asked, want: Result<u64, Refusal>) -> Result<(), Difference> {
+        let why = match want {
+            Ok(ticket) => {
+                self.waiting.insert(ticket, asked);
+                return Ok(());
+            }
+            Err(why) => why,
+        };
+        match asked.look() {
+            Some(Err(error)) if why.admits(&error) => Ok(()),
+            Some(Ok(told)) => differ("answer", told.choice(), why),
+            Some(Err(error)) => differ("answer", error, why),
+            None => differ("answer", "to wait", why),
+        }
+    }
+
+    /// Compares who was let in and who was refused, in the reference's order.
+    fn events(&mut self) -> Result<(), Difference> {
+        let mut told = BTreeMap::new();
+        for (ticket, asked) in &mut self.waiting {
+            if let Some(result) = asked.look() {
+                told.insert(*ticket, result);
+            }
+        }
+        while let Some(event) = self.model.next_event() {
+            let (ticket, pick) = match event {
+                Event::Admitted(ticket, pick) => (ticket, Ok(pick)),
+                Event::Refused(ticket, why) => (ticket, Err(why)),
+            };
+            *self.seen.entry(if pick.is_ok() { "let in" } else { "refused" }).or_default() += 1;
+            let Some(got) = told.remove(&ticket) else {
+                return differ(&format!("ticket {ticket}"), "waits", pick);
+            };
+            self.waiting.remove(&ticket);
+            let what = |why| format!("ticket {ticket}: {why}");
+            self.picked(got.as_ref().map(Told::choice), &pick).map_err(what)?;
+            if let Ok(told) = got {
+                same("class", told.class().as_str(), self.model.admitted_in().as_str())?;
+                match told {
+                    Told::Value(told) => self.values.push(told.booking),
+                    Told::Id(id, told) => self.attempt(id, told.placed.attempt)?,
+                }
+            }
+        }
+        let left: Vec<String> = told
+            .into_iter()
+            .map(|(ticket, got)| format!("{ticket}: {:?}", got.as_ref().map(Told::choice)))
+            .collect();
+        same("told, of those who wait", left, Vec::new())?;
+        same("who waits", self.waiting.keys().copied().collect(), self.model.waiting())
     }
 
     fn value(&self, i: Option<usize>) -> &Booking {
@@ -378,6 +496,10 @@ pub fn build(config: &Config, rejects: &RejectThresholds) -> Pool {
         })
         .lease(config.lease)
         .reject_thresholds(rejects.clone());
+    if let Some(policy) = &config.policy {
+        pool = pool.policy(&profile(policy));
+    }
+    pool = pool.class_room_only(config.class_room_only);
     if let Some(filter) = config.custom.filter {
         pool = pool.filter(Arc::new(Host(filter)));
     }
@@ -390,6 +512,27 @@ pub fn build(config: &Config, rejects: &RejectThresholds) -> Pool {
     let pool = pool.build().expect("valid settings");
     pool.reconcile(&config.fleet).expect("valid workers");
     pool
+}
+
+/// The engine's form of a policy.
+fn profile(policy: &Policy) -> Arc<Profile> {
+    let classes = policy.classes.iter().map(|c| {
+        let mut spec = ClassSpec::new(c.name.clone(), c.quantum).thresholds(c.thresholds);
+        if let Some((family, bucket)) = &c.cell {
+            spec = spec.family(family.clone(), bucket.clone());
+        }
+        spec.queue_policy = match c.order {
+            Order::Fcfs => QueuePolicy::Fcfs,
+            Order::Wspt => QueuePolicy::Wspt,
+            Order::Edf => QueuePolicy::Edf,
+        };
+        spec.busy_worker_ratio = c.busy_worker_ratio;
+        [spec.limits.requests, spec.limits.raw_isl_tokens, spec.limits.cached_tokens] = c.limits;
+        spec.max_wait = c.max_wait;
+        spec
+    });
+    let profile = Profile::new(policy.default_family.clone(), policy.buckets.clone(), classes);
+    Arc::new(profile.expect("a valid policy"))
 }
 
 fn done(got: Result<(), Error>, want: Result<(), Refusal>) -> Result<(), Difference> {

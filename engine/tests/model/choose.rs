@@ -126,7 +126,7 @@ impl View<'_> {
     ///
     /// Under the worker-wide rule a worker is judged by its structurally eligible ranks: a pin to
     /// one rank excludes its siblings, whose room is of no use to the request.
-    fn open(&self, eligible: &[Rank]) -> Vec<Rank> {
+    pub fn open(&self, eligible: &[Rank]) -> Vec<Rank> {
         let open = |rank: &Rank| {
             let siblings: Vec<Rank> =
                 eligible.iter().copied().filter(|s| s.worker == rank.worker).collect();

@@ -25,6 +25,8 @@
 //!   real as any other.
 //! - Output is counted only where blocks are tracked.
 //! - A duplicate does not renew the lease of the first request: it is no call on it.
+//! - A strict class that is unknown is refused after NoEndpoints, where the class is resolved;
+//!   `select` and `book` do not look at it.
 //! - `select` and `book` refuse a due time that has passed (`now >= due`) unless the request is
 //!   admitted upstream; imports do not look at it.
 #![forbid(unsafe_code)]
@@ -44,11 +46,13 @@ use custom::Custom;
 use fleet::Fleet;
 use limits::Row;
 use op::{Nth, Op};
-use queue::{Policy, Queue, Waiting};
+use queue::{Policy, Queue, Turns, Waiting};
 use rows::{Live, Load, MAX_BLOCKS};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use vacancy::{Error, Rank, Request, RequestId, Thresholds, Time, Weights, WorkerId, WorkerSpec};
+use vacancy::{
+    Error, Name, Rank, Request, RequestId, Thresholds, Time, Weights, WorkerId, WorkerSpec,
+};
 
 /// What the reject check skips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +82,8 @@ pub struct Config {
     pub custom: Custom,
     /// The policy at the start; `None`: nobody ever waits.
     pub policy: Option<Policy>,
+    /// Whether `admit` chooses only among ranks with room for the class.
+    pub class_room_only: bool,
     /// Who is there at the start.
     pub fleet: Vec<WorkerSpec>,
 }
@@ -93,6 +99,7 @@ impl Default for Config {
             lease: Some(Duration::from_secs(300)),
             custom: Custom::default(),
             policy: None,
+            class_room_only: false,
             fleet: Vec::new(),
         }
     }
@@ -219,16 +226,16 @@ pub struct Counters {
 }
 
 /// Who a choice is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum For {
     /// Nobody: nothing is booked.
     Nothing,
     /// A booking.
     Booking,
-    /// Somebody who never waited.
-    Newcomer,
-    /// Somebody who waits under this ticket.
-    Waiter(u64),
+    /// Somebody of this class who never waited.
+    Newcomer(usize),
+    /// Somebody who waits under this ticket, and whose turn it is if it goes.
+    Waiter(u64, Turns),
 }
 
 /// A choice made but for the rank.
@@ -263,6 +270,8 @@ pub struct Model {
     tickets: u64,
     /// Who goes in without having waited: told by the next event.
     newcomer: Option<(u64, Pick)>,
+    /// The class of whoever was let in last.
+    admitted_in: usize,
     /// Whether somebody who headed a class or a lane was withdrawn in this step.
     head_withdrawn: bool,
 }
@@ -278,6 +287,7 @@ impl Model {
             queue: Queue::new(policy),
             tickets: 0,
             newcomer: None,
+            admitted_in: 0,
             head_withdrawn: false,
             fleet,
             thresholds: Thresholds::NONE,
@@ -376,17 +386,22 @@ impl Model {
         let pending = self.pending.take().expect("a choice to settle");
         let chosen = pending.pick.candidates.into_iter().find(|c| c.rank == rank);
         let chosen = chosen.expect("a candidate");
-        if pending.of != For::Nothing && !chosen.fits {
+        let books = !matches!(pending.of, For::Nothing);
+        if books && !chosen.fits {
             self.counters.rejected += 1;
-            if let For::Waiter(ticket) = pending.of {
+            if let For::Waiter(ticket, _) = pending.of {
                 self.queue.leave(ticket);
             }
             return Err(Error::RowOverflow { rank });
         }
-        if let For::Waiter(ticket) = pending.of {
-            self.queue.admitted(ticket, rank, &self.fleet);
+        if let For::Newcomer(class) = pending.of {
+            self.admitted_in = class;
         }
-        if pending.of != For::Nothing {
+        if let For::Waiter(ticket, turns) = pending.of {
+            self.admitted_in = self.queue.waiting[&ticket].class;
+            self.queue.admitted(ticket, turns, rank, &self.fleet);
+        }
+        if books {
             self.land(rank, chosen.load, pending.request, pending.id);
         }
         self.counters.selected += 1;
@@ -399,10 +414,10 @@ impl Model {
     /// # Panics
     /// If the last choice was not settled.
     pub fn next_event(&mut self) -> Option<Event> {
-        assert!(self.pending.is_none(), "the last choice was not settled");
         if let Some((ticket, pick)) = self.newcomer.take() {
             return Some(Event::Admitted(ticket, pick));
         }
+        assert!(self.pending.is_none(), "the last choice was not settled");
         let refused = self.queue.waiting.iter().find_map(|(ticket, w)| {
             let why = if self.closed {
                 Error::Closed
@@ -418,22 +433,29 @@ impl Model {
         if let Some((ticket, why)) = refused {
             return Some(self.refuse(ticket, why));
         }
-        let mut queue = self.queue.clone();
-        let next = queue.next(&self.view());
-        self.queue = queue;
-        let ticket = next?;
-        let among = self.queue.may_land(ticket, &self.fleet);
+        let (ticket, turns) = self.queue.next(&self.view())?;
         let waiter = &self.queue.waiting[&ticket];
-        let id = waiter.id;
-        match self.view().pick_among(&waiter.request, Some(&among)) {
+        let (id, request) = (waiter.id, waiter.request.clone());
+        let barred = self.queue.barred(ticket, &self.fleet);
+        match self.pick_in(waiter.class, &request, &barred) {
             Ok(pick) => {
-                let request = waiter.request.clone();
-                let of = For::Waiter(ticket);
+                let of = For::Waiter(ticket, turns);
                 self.pending = Some(Pending { pick: pick.clone(), request, id, of });
                 Some(Event::Admitted(ticket, pick))
             }
             Err(why) => Some(self.refuse(ticket, why)),
         }
+    }
+
+    /// Every right answer to a request of this class, on ranks that are not barred.
+    fn pick_in(&self, class: usize, request: &Request, barred: &[Rank]) -> Result<Pick, Refusal> {
+        let view = self.view();
+        let mut among = self.fleet.eligible(request)?;
+        among.retain(|r| !barred.contains(r));
+        if self.config.class_room_only {
+            among.retain(|r| !self.queue.full(class, *r, &view));
+        }
+        view.pick_among(request, Some(&among))
     }
 
     fn refuse(&mut self, ticket: u64, why: Refusal) -> Event {
@@ -445,6 +467,11 @@ impl Model {
     /// The tickets of those who wait, in the order of arrival: what [`Nth`] counts in.
     pub fn waiting(&self) -> Vec<u64> {
         self.queue.waiting.keys().copied().collect()
+    }
+
+    /// The class of whoever was let in last.
+    pub fn admitted_in(&self) -> &Name {
+        &self.queue.policy.classes[self.admitted_in].name
     }
 
     /// What the class of this name has waiting.
@@ -606,60 +633,63 @@ impl Model {
     /// Goes in at once, or joins the queue: whether it is let in from there, the next events say.
     fn try_admit(&mut self, request: &Request, id: Option<RequestId>) -> Result<u64, Refusal> {
         self.checked(request, id)?;
+        let eligible = self.fleet.eligible(request)?;
         if let Some(class) = &request.class
             && request.strict_class
             && !self.queue.policy.knows(class)
         {
             return Err(Error::UnknownClass { class: class.clone() }.into());
         }
-        let eligible = self.fleet.eligible(request)?;
         let view = self.view();
         let uncached = queue::uncached(&view, request, &eligible);
         let class = self.queue.policy.class(request.class.as_ref(), uncached);
-        let backlog = !self.queue.waiting.is_empty();
+        let settings = self.queue.policy.classes[class].clone();
+        let (name, waiting) = (settings.name.clone(), self.queue.depth(class));
         let ticket = self.tickets;
 
-        if request.upstream || (!backlog && self.queue.gate(class, &eligible, &view)) {
-            let pick = view.pick(request)?;
+        let straight = request.upstream || settings.thresholds == Thresholds::NONE;
+        let never_queues = settings.limits.contains(&Some(0));
+        let behind =
+            if never_queues { waiting.requests > 0 } else { !self.queue.waiting.is_empty() };
+        if straight || (!behind && self.queue.gate(class, &eligible, &view)) {
+            let pick = match straight {
+                true => view.pick(request)?,
+                false => self.pick_in(class, request, &[])?,
+            };
             self.tickets += 1;
             self.newcomer = Some((ticket, pick.clone()));
             let request = request.clone();
-            self.pending = Some(Pending { pick, request, id, of: For::Newcomer });
+            self.pending = Some(Pending { pick, request, id, of: For::Newcomer(class) });
             return Ok(ticket);
         }
 
-        let settings = self.queue.policy.classes[class].clone();
         let due = request.due.or(settings.max_wait.map(|wait| self.clock.after(wait)));
-        let arrived = self.clock;
-        let request = request.clone();
-        let do_not_queue = request.do_not_queue;
-        let before = self.queue.depth(class);
-        let never = settings.limits.iter().position(|l| *l == Some(0));
+        let waiter = Waiting {
+            request: request.clone(),
+            id,
+            class,
+            uncached,
+            arrived: self.clock,
+            due,
+            passed: 0,
+        };
         let mut queue = self.queue.clone();
-        queue
-            .waiting
-            .insert(ticket, Waiting { request, id, class, uncached, arrived, due, passed: 0 });
-        // Nobody who waits could go, so the newcomer's turn comes now or it waits.
-        let goes = queue.candidate(class, &view) == Some(ticket);
-        let alone = before.requests == 0;
-        if !goes && do_not_queue {
-            let waiting = before.requests;
-            return Err(Error::WouldQueue { class: settings.name, waiting }.into());
-        }
-        if let Some(i) = never
-            && !(goes && alone)
-        {
-            let (kind, current) = before.by_kind()[i];
-            return Err(
-                Error::QueueRejected { class: settings.name, kind, current, limit: 0 }.into()
-            );
-        }
-        if !goes {
+        queue.waiting.insert(ticket, waiter);
+        if request.do_not_queue {
+            // Nobody who waits could go, so the newcomer's turn comes now or it waits.
+            if queue.candidate(class, &view) != Some(ticket) {
+                return Err(Error::WouldQueue { class: name, waiting: waiting.requests }.into());
+            }
+        } else {
             let workers = self.fleet.workers.len() as u64;
-            for ((kind, current), limit) in before.by_kind().into_iter().zip(settings.limits) {
-                let limit = limit.map(|l| l.saturating_mul(workers));
-                if let Some(limit) = limit.filter(|l| current >= *l) {
-                    let class = settings.name;
+            let limits = waiting.by_kind().into_iter().zip(settings.limits);
+            let limits = limits.filter_map(|((kind, n), limit)| Some((kind, n, limit?)));
+            // A class that never queues says so, whatever other limit is reached.
+            let asked = limits.filter(|(_, _, limit)| !never_queues || *limit == 0);
+            for (kind, current, limit) in asked {
+                let limit = limit.saturating_mul(workers);
+                if current >= limit {
+                    let class = name;
                     return Err(Error::QueueRejected { class, kind, current, limit }.into());
                 }
             }

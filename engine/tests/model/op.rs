@@ -11,7 +11,7 @@ use vacancy::{
 };
 
 use super::custom::{Custom, Filter, Picker, Scorer};
-use super::queue::Policy;
+use super::queue::{Class, Order, Policy};
 use super::{Config, Scope};
 
 /// Which of the bookings that the host holds as values, modulo how many there are.
@@ -121,33 +121,37 @@ type Draw = fn(&mut dyn Dice, &Config) -> Op;
 
 /// Every kind of operation, its share in 1,000 and how it is drawn. A tape of zeros gives the
 /// first.
-pub const KINDS: [(&str, u32, Draw); 25] = [
+pub const KINDS: [(&str, u32, Draw); 29] = [
     ("export", 10, |_, _| Op::Export),
-    ("select", 60, |d, c| Op::Select(request(d, c))),
-    ("book", 170, |d, c| Op::Book(request(d, c))),
-    ("book_as", 140, |d, c| Op::BookAs(id(d), request(d, c))),
-    ("import_as", 35, |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
-    ("complete", 25, |d, _| Op::Complete(nth(d))),
-    ("output", 25, |d, _| Op::Output(nth(d), output(d))),
-    ("move", 25, |d, _| Op::Move(nth(d), rank(d))),
-    ("free", 35, |d, _| Op::Free(nth(d))),
+    ("select", 40, |d, c| Op::Select(request(d, c))),
+    ("book", 70, |d, c| Op::Book(request(d, c))),
+    ("book_as", 60, |d, c| Op::BookAs(id(d), request(d, c))),
+    ("admit", 180, |d, c| Op::Admit(waiting(d, c))),
+    ("admit_as", 120, |d, c| Op::AdmitAs(id(d), waiting(d, c))),
+    ("cancel", 35, |d, _| Op::Cancel(nth(d))),
+    ("reload", 12, |d, _| Op::Reload(policy(d))),
+    ("import_as", 30, |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
+    ("complete", 20, |d, _| Op::Complete(nth(d))),
+    ("output", 20, |d, _| Op::Output(nth(d), output(d))),
+    ("move", 20, |d, _| Op::Move(nth(d), rank(d))),
+    ("free", 45, |d, _| Op::Free(nth(d))),
     ("drop", 25, |d, _| Op::Drop(nth(d))),
-    ("complete_id", 30, |d, _| Op::CompleteId(id(d))),
-    ("output_id", 30, |d, _| Op::OutputId(id(d), output(d))),
-    ("move_id", 25, |d, _| Op::MoveId(id(d), rank(d))),
+    ("complete_id", 20, |d, _| Op::CompleteId(id(d))),
+    ("output_id", 20, |d, _| Op::OutputId(id(d), output(d))),
+    ("move_id", 15, |d, _| Op::MoveId(id(d), rank(d))),
     ("free_id", 50, |d, _| Op::FreeId(id(d))),
-    ("free_attempt", 25, |d, _| Op::FreeAttempt(id(d), d.roll(3))),
-    ("upsert", 80, |d, _| Op::Upsert(spec(d))),
-    ("remove", 15, |d, _| Op::Remove(worker(d))),
-    ("reconcile", 15, |d, _| Op::Reconcile((0..d.roll(5)).map(|_| spec(d)).collect())),
-    ("available", 30, |d, _| Op::Available(worker(d), d.roll(3) != 1)),
-    ("overloaded", 35, |d, _| {
+    ("free_attempt", 15, |d, _| Op::FreeAttempt(id(d), d.roll(3))),
+    ("upsert", 40, |d, _| Op::Upsert(spec(d))),
+    ("remove", 12, |d, _| Op::Remove(worker(d))),
+    ("reconcile", 10, |d, _| Op::Reconcile((0..d.roll(5)).map(|_| spec(d)).collect())),
+    ("available", 25, |d, _| Op::Available(worker(d), d.roll(3) != 1)),
+    ("overloaded", 25, |d, _| {
         Op::Overloaded(worker(d), d.roll(2) == 1, some(d, |d| Time::from_millis(after(d))))
     }),
-    ("update_thresholds", 30, |d, _| Op::UpdateThresholds(update(d))),
-    ("set_thresholds", 30, |d, _| Op::SetThresholds(thresholds(d))),
-    ("clear_thresholds", 15, |_, _| Op::ClearThresholds),
-    ("expire", 30, |d, _| Op::Expire(now(d))),
+    ("update_thresholds", 15, |d, _| Op::UpdateThresholds(update(d))),
+    ("set_thresholds", 20, |d, _| Op::SetThresholds(thresholds(d))),
+    ("clear_thresholds", 11, |_, _| Op::ClearThresholds),
+    ("expire", 25, |d, _| Op::Expire(now(d))),
     ("close", 10, |_, _| Op::Close),
 ];
 
@@ -189,6 +193,19 @@ impl Op {
             _ => {}
         }
         self
+    }
+
+    /// The instant that it brings along with a request.
+    pub fn now(&self) -> Option<Time> {
+        match self {
+            Op::Select(r)
+            | Op::Book(r)
+            | Op::BookAs(_, r)
+            | Op::Admit(r)
+            | Op::AdmitAs(_, r)
+            | Op::ImportAs(_, _, r) => Some(r.now),
+            _ => None,
+        }
     }
 
     /// The name of its kind, as [`KINDS`] has it.
@@ -266,7 +283,8 @@ pub fn config(d: &mut dyn Dice) -> Config {
             }),
             picker: rarely(d, |d| of(d, &[Picker::Dearest, Picker::Fails])),
         },
-        policy: None,
+        policy: some(d, policy),
+        class_room_only: d.roll(6) == 5,
         fleet: (0..d.roll(4)).map(|i| valid(d, u64::from(i) + 1)).collect(),
     }
 }
@@ -389,6 +407,58 @@ fn decode_frac(d: &mut dyn Dice) -> f64 {
 
 fn prefill_frac(d: &mut dyn Dice) -> f64 {
     of(d, &[1.0, 0.0, 0.29, 0.5, 2.0, 1.5, 0.9, 0.5, -0.1, f64::INFINITY])
+}
+
+/// Two families over one or two buckets, and some explicit classes.
+fn policy(d: &mut dyn Dice) -> Policy {
+    let buckets: Vec<(u64, vacancy::Name)> = match d.roll(3) {
+        2 => vec![(0, "small".into()), (of(d, &[17, 64, 1]), "large".into())],
+        _ => vec![(0, "all".into())],
+    };
+    let mut classes = Vec::new();
+    for i in 0..d.roll(3) {
+        classes.push(class(d, ["e", "f"][i as usize], None));
+    }
+    for family in &["u", "v"][..1 + d.roll(2) as usize] {
+        for (_, bucket) in &buckets {
+            let cell = ((*family).into(), bucket.clone());
+            classes.push(class(d, &format!("{family}_{bucket}"), Some(cell)));
+        }
+    }
+    Policy { default_family: "u".into(), buckets, classes }
+}
+
+fn class(d: &mut dyn Dice, name: &str, cell: Option<(vacancy::Name, vacancy::Name)>) -> Class {
+    let mut class = Class::new(name, of(d, &[16, 10, 1, 64, 400, 1_000_000]));
+    class.cell = cell;
+    class.order = of(d, &[Order::Fcfs, Order::Fcfs, Order::Wspt, Order::Edf]);
+    class.thresholds.prefill_tokens = (d.roll(3) != 2).then(|| of(d, &[0, 0, 16, 64]));
+    class.thresholds.prefill_frac = (d.roll(4) == 3).then(|| of(d, &[0.5, 0.0, 1.0]));
+    class.thresholds.decode_frac = (d.roll(4) == 3).then(|| of(d, &[0.5, 0.0, 0.29]));
+    if class.thresholds != Thresholds::NONE && d.roll(4) == 3 {
+        class.busy_worker_ratio = Some(of(d, &[0.5, 0.3, 0.67, 1.0]));
+    }
+    for limit in &mut class.limits {
+        *limit = (d.roll(8) == 7).then(|| of(d, &[1, 2, 40, 0]));
+    }
+    class.max_wait = (d.roll(6) == 5).then(|| Duration::from_millis(of(d, &[150, 40, 20])));
+    class
+}
+
+/// A request that may wait.
+fn waiting(d: &mut dyn Dice, config: &Config) -> Request {
+    let mut r = request(d, config);
+    if d.roll(2) == 1 {
+        r = r.class(of(d, &["v", "e", "u", "f", "w", "u_all"]));
+        r.strict_class = d.roll(8) == 7;
+    }
+    r.strict_priority = of(d, &[0, 0, 0, 0, 1, -1, i64::MAX, i64::MIN]);
+    r.priority_jump = of(d, &[0.0, 0.0, 0.0, 0.05, 3.0, 1000.0, -1.0, f64::NAN]);
+    if r.due.is_none() && d.roll(6) == 5 {
+        r.due = Some(Time::from_millis(of(d, &[150, 40, 300])));
+    }
+    r.do_not_queue = d.roll(12) == 11;
+    r
 }
 
 /// A chain whose hashes stand for the whole prefix up to them: two blocks that all prompts share,

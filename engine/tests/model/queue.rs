@@ -6,17 +6,26 @@
 //!
 //! Where the contract is silent:
 //!
-//! - The turn. The class that has it serves while its credit covers its next head; then it is
-//!   granted one quantum, once a turn; when that does not cover the head either, the turn goes on
-//!   to the next class in the order of declaration. A round in which every class that could go was
-//!   granted and none could move is repeated as often as it takes.
+//! - The turn goes round the ring in the order of declaration. Its holder serves while its credit
+//!   covers its next head; then it is granted its quantum, once a turn; when that does not cover the
+//!   head either, the turn goes on. Whoever the turn comes to spends what it has before it is
+//!   granted anything. A round in which every class that could go was granted and none could move
+//!   is repeated as often as it takes, at once.
+//! - A class that lost its turn because it was blocked, its quantum already granted, first spends
+//!   the rest of it when the turn comes round, as the end of that turn: a quantum more would be
+//!   earned by being blocked.
 //! - A class whose queue empties ends its turn.
-//! - What a class serves is charged when it is admitted; a request that is refused at its turn is
-//!   not.
-//! - The protected head is the first waiting request of the class that is not in a rank's lane, if
-//!   it has constraints of its own (or an adapter). Whoever stands behind it, in a lane or not,
-//!   passes it by going first. Once it was passed K times on ranks it may use, the others of its
-//!   class see only the ranks that it may not use, at the gate as at the choice.
+//! - Grants and turns count once somebody goes. A request that is refused at its turn costs its
+//!   class nothing and moves nothing.
+//! - Every pin has a lane, also one that names a worker only.
+//! - Up to L entries are looked at behind any blocked head. The protected one is the first of the
+//!   class outside the pins' lanes, if it has constraints of its own (or an adapter). Whoever stands
+//!   behind it, in a lane or not, passes it by going first. Once it was passed K times on ranks it
+//!   may use, the others choose among the ranks that it may not use, and wait if none of those may
+//!   be chosen. Their gate looks at all ranks as ever.
+//! - Limits are asked of everybody who enters the queue: a newcomer that finds somebody waiting, of
+//!   any class, enters it, except that a class without thresholds never does, and one that never
+//!   queues only behind its own.
 //! - A request whose gate is open and that selection then refuses is refused: the gate decides who
 //!   waits, and what has stopped waiting is judged like any other.
 //! - A due time that the class gave stays when a policy reload changes the class.
@@ -26,7 +35,7 @@ use super::fleet::Fleet;
 use super::limits::is_full;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use vacancy::{Constraints, LimitKind, Name, Rank, Request, RequestId, Thresholds, Time};
+use vacancy::{Constraints, LimitKind, Name, Rank, Request, RequestId, Target, Thresholds, Time};
 
 /// How far behind a blocked head is looked.
 pub const LOOK_AHEAD: usize = 32;
@@ -164,21 +173,16 @@ impl Waiting {
         self.uncached.max(1)
     }
 
-    /// The rank whose lane it waits in.
-    fn lane(&self) -> Option<Rank> {
-        let pin = self.request.constraints.as_ref()?.pin?;
-        Some(Rank { worker: pin.worker, dp_rank: pin.dp_rank? })
+    /// The pin in whose lane it waits.
+    fn lane(&self) -> Option<Target> {
+        self.request.constraints.as_ref()?.pin
     }
 
-    /// Whether not every rank is as good to it as any other. Soft wishes are no constraint: no
-    /// rank is barred by them.
+    /// Whether, a pin aside, not every rank is as good to it as any other. Soft wishes are no
+    /// constraint: no rank is barred by them.
     fn constrained(&self) -> bool {
         let hard = |c: &Constraints| {
-            c.pin.is_some()
-                || c.allow.is_some()
-                || !c.deny.is_empty()
-                || !c.taints.is_empty()
-                || !c.domain.is_empty()
+            c.allow.is_some() || !c.deny.is_empty() || !c.taints.is_empty() || !c.domain.is_empty()
         };
         self.request.lora.is_some() || self.request.constraints.as_deref().is_some_and(hard)
     }
@@ -216,6 +220,30 @@ impl Depth {
     }
 }
 
+/// Whose turn it is, and what each class may spend.
+#[derive(Clone, Debug)]
+pub struct Turns {
+    /// Credit of each class, in tokens.
+    pub credit: Vec<u128>,
+    holder: usize,
+    /// Whether the holder was granted the quantum of this turn.
+    granted: bool,
+    /// Classes that lost a turn, its quantum granted, because they were blocked.
+    interrupted: Vec<bool>,
+}
+
+impl Turns {
+    fn new(classes: usize) -> Turns {
+        // As if the last class had just ended its turn: the ring starts with the first.
+        Turns {
+            credit: vec![0; classes],
+            holder: classes - 1,
+            granted: true,
+            interrupted: vec![false; classes],
+        }
+    }
+}
+
 /// Everybody who waits. Tickets count up in the order of arrival.
 #[derive(Clone, Debug)]
 pub struct Queue {
@@ -223,17 +251,14 @@ pub struct Queue {
     pub policy: Policy,
     /// By ticket.
     pub waiting: BTreeMap<u64, Waiting>,
-    /// Credit of each class, in tokens.
-    pub credit: Vec<u128>,
-    turn: usize,
-    granted: bool,
+    turns: Turns,
 }
 
 impl Queue {
     /// Nobody waits.
     pub fn new(policy: Policy) -> Queue {
-        let credit = vec![0; policy.classes.len()];
-        Queue { policy, waiting: BTreeMap::new(), credit, turn: 0, granted: false }
+        let turns = Turns::new(policy.classes.len());
+        Queue { policy, waiting: BTreeMap::new(), turns }
     }
 
     /// What `class` has waiting.
@@ -252,8 +277,7 @@ impl Queue {
         for w in self.waiting.values_mut() {
             w.class = policy.class(w.request.class.as_ref(), w.uncached);
         }
-        self.credit = vec![0; policy.classes.len()];
-        (self.turn, self.granted) = (0, false);
+        self.turns = Turns::new(policy.classes.len());
         self.policy = policy;
     }
 
@@ -261,27 +285,27 @@ impl Queue {
     pub fn leave(&mut self, ticket: u64) -> Option<Waiting> {
         let left = self.waiting.remove(&ticket)?;
         if self.depth(left.class).requests == 0 {
-            self.credit[left.class] = 0;
-            if self.turn == left.class {
-                self.pass_turn();
+            self.turns.credit[left.class] = 0;
+            self.turns.interrupted[left.class] = false;
+            if self.turns.holder == left.class {
+                self.turns.granted = true;
             }
         }
         Some(left)
     }
 
-    /// Takes `ticket` out as admitted on `rank`: its class pays, and the head that it passed, if it
-    /// may use `rank`, counts.
-    pub fn admitted(&mut self, ticket: u64, rank: Rank, fleet: &Fleet) {
+    /// Takes `ticket` out as admitted on `rank` at the turn that [`Queue::next`] gave it: its class
+    /// pays, and the head that it passed, if it may use `rank`, counts.
+    pub fn admitted(&mut self, ticket: u64, turns: Turns, rank: Rank, fleet: &Fleet) {
         let entry = &self.waiting[&ticket];
         let (class, cost) = (entry.class, u128::from(entry.cost()));
-        let line = self.line(class);
-        if let Some(head) = self.protected(&line)
-            && before(&line, head, ticket)
+        if let Some(head) = self.passes(ticket)
             && self.waiting[&head].may_use(fleet).contains(&rank)
         {
             self.waiting.get_mut(&head).expect("waits").passed += 1;
         }
-        self.credit[class] = self.credit[class].saturating_sub(cost);
+        self.turns = turns;
+        self.turns.credit[class] -= cost;
         self.leave(ticket);
     }
 
@@ -320,113 +344,117 @@ impl Queue {
         heads
     }
 
-    /// The head that must not be passed too often: the first that is in no lane, if it has
-    /// constraints of its own.
-    fn protected(&self, line: &[u64]) -> Option<u64> {
+    /// The head that `ticket` would pass by going: the first of its class outside the pins' lanes,
+    /// if it comes before and has constraints of its own.
+    fn passes(&self, ticket: u64) -> Option<u64> {
+        let line = self.line(self.waiting[&ticket].class);
         let head = line.iter().copied().find(|t| self.waiting[t].lane().is_none())?;
-        self.waiting[&head].constrained().then_some(head)
+        let place = |t: u64| line.iter().position(|x| *x == t);
+        (self.waiting[&head].constrained() && place(head) < place(ticket)).then_some(head)
     }
 
-    /// The ranks that `ticket` of `class` must leave to the head before it.
-    fn reserved(&self, line: &[u64], ticket: u64, fleet: &Fleet) -> Vec<Rank> {
-        match self.protected(line) {
-            Some(head) if before(line, head, ticket) && self.waiting[&head].passed >= PASSES => {
+    /// The ranks that `ticket` must leave to the head before it.
+    pub fn barred(&self, ticket: u64, fleet: &Fleet) -> Vec<Rank> {
+        match self.passes(ticket) {
+            Some(head) if self.waiting[&head].passed >= PASSES => {
                 self.waiting[&head].may_use(fleet)
             }
             _ => Vec::new(),
         }
     }
 
-    /// The ranks that `ticket` may land on now, its gate aside: those it may use and need not
-    /// leave to the head before it.
-    pub fn may_land(&self, ticket: u64, fleet: &Fleet) -> Vec<Rank> {
-        let line = self.line(self.waiting[&ticket].class);
-        let reserved = self.reserved(&line, ticket, fleet);
-        let mut ranks = self.waiting[&ticket].may_use(fleet);
-        ranks.retain(|r| !reserved.contains(r));
-        ranks
+    /// Whether `ticket` could go now, were it its class's turn.
+    fn can_go(&self, ticket: u64, view: &View<'_>) -> bool {
+        let entry = &self.waiting[&ticket];
+        let ranks = entry.may_use(view.fleet);
+        if !self.gate(entry.class, &ranks, view) {
+            return false;
+        }
+        let barred = self.barred(ticket, view.fleet);
+        barred.is_empty() || view.open(&ranks).iter().any(|r| !barred.contains(r))
     }
 
     /// Whether a class with these thresholds lets a request through that may land on `ranks`.
-    pub fn gate(&self, class: usize, ranks: &[Rank], view: &View<'_>) -> bool {
-        let class = &self.policy.classes[class];
+    pub fn gate(&self, of: usize, ranks: &[Rank], view: &View<'_>) -> bool {
+        let class = &self.policy.classes[of];
         if ranks.is_empty() {
             return false;
         }
         if class.thresholds == Thresholds::NONE {
             return true;
         }
-        let full = |r: &&Rank| {
-            is_full(&class.thresholds, view.row(**r), view.fleet.capacity(**r))
-                || view.fleet.overloaded(r.worker, view.now)
-        };
-        ranks.iter().filter(full).count() < class.full_to_wait(ranks.len())
+        let full = ranks.iter().filter(|r| self.full(of, **r, view)).count();
+        full < class.full_to_wait(ranks.len())
     }
 
-    /// Who of `class` would go now: the first in line whose gate is open, among the first of each
-    /// lane, the first that is in none, and those that may be looked at behind it.
+    /// Whether `rank` has no room for `class`: past its thresholds, or marked.
+    pub fn full(&self, class: usize, rank: Rank, view: &View<'_>) -> bool {
+        let t = &self.policy.classes[class].thresholds;
+        is_full(t, view.row(rank), view.fleet.capacity(rank))
+            || view.fleet.overloaded(rank.worker, view.now)
+    }
+
+    /// Who of `class` would go now: the first in line that can, among the first of each pin's lane
+    /// and those of the main lane that are within L of its first.
     pub fn candidate(&self, class: usize, view: &View<'_>) -> Option<u64> {
         let line = self.line(class);
         let heads = self.heads(class);
-        let ahead = if self.protected(&line).is_some() { LOOK_AHEAD } else { 0 };
-        let mut looked = 0;
-        for &ticket in &line {
-            let head = heads.contains(&ticket);
-            if !head && self.waiting[&ticket].lane().is_none() {
-                looked += 1;
-            }
-            let looked_at = head || (self.waiting[&ticket].lane().is_none() && looked <= ahead);
-            if looked_at && self.gate(class, &self.may_land(ticket, view.fleet), view) {
-                return Some(ticket);
-            }
-        }
-        None
+        let main = line.iter().copied().filter(|t| self.waiting[t].lane().is_none());
+        let near: Vec<u64> = main.take(1 + LOOK_AHEAD).collect();
+        line.into_iter()
+            .filter(|t| heads.contains(t) || near.contains(t))
+            .find(|t| self.can_go(*t, view))
     }
 
-    /// Who goes next, over all classes.
-    pub fn next(&mut self, view: &View<'_>) -> Option<u64> {
+    /// Who goes next, over all classes, and whose turn it is then.
+    pub fn next(&self, view: &View<'_>) -> Option<(u64, Turns)> {
         let classes = self.policy.classes.len();
         let ready: Vec<Option<u64>> = (0..classes).map(|c| self.candidate(c, view)).collect();
         if ready.iter().all(Option::is_none) {
             // Nothing at all can go: whoever has the turn keeps it.
             return None;
         }
-        let lacks = |q: &Queue, c: usize, ticket: u64| {
-            u128::from(q.waiting[&ticket].cost()).saturating_sub(q.credit[c])
+        let quantum = |c: usize| u128::from(self.policy.classes[c].quantum);
+        let lacks = |t: &Turns, c: usize, ticket: u64| {
+            u128::from(self.waiting[&ticket].cost()).saturating_sub(t.credit[c])
         };
-        loop {
-            for _ in 0..=classes {
-                let c = self.turn;
-                if let Some(ticket) = ready[c] {
-                    if lacks(self, c, ticket) > 0 && !self.granted {
-                        self.credit[c] += u128::from(self.policy.classes[c].quantum);
-                        self.granted = true;
-                    }
-                    if lacks(self, c, ticket) == 0 {
-                        return Some(ticket);
-                    }
+        let mut t = self.turns.clone();
+
+        let holder = t.holder;
+        match ready[holder] {
+            Some(ticket) => {
+                if lacks(&t, holder, ticket) > 0 && !t.granted {
+                    t.credit[holder] += quantum(holder);
+                    t.granted = true;
                 }
-                self.pass_turn();
+                if lacks(&t, holder, ticket) == 0 {
+                    return Some((ticket, t));
+                }
             }
-            // Whole rounds that would move nobody are granted at once.
-            let quantum = |c: usize| u128::from(self.policy.classes[c].quantum);
-            let could_go = || ready.iter().enumerate().filter_map(|(c, t)| Some((c, (*t)?)));
-            let rounds = could_go().map(|(c, t)| lacks(self, c, t).div_ceil(quantum(c))).min();
-            let fruitless = rounds.unwrap_or(1).saturating_sub(1);
-            let grants: Vec<_> = could_go().map(|(c, _)| (c, fruitless * quantum(c))).collect();
-            grants.into_iter().for_each(|(c, grant)| self.credit[c] += grant);
+            None => t.interrupted[holder] = t.granted && self.depth(holder).requests > 0,
+        }
+        loop {
+            for _ in 0..classes {
+                t.holder = (t.holder + 1) % classes;
+                let c = t.holder;
+                let Some(ticket) = ready[c] else { continue };
+                t.granted = std::mem::take(&mut t.interrupted[c]);
+                if lacks(&t, c, ticket) > 0 {
+                    t.credit[c] += quantum(c);
+                    t.granted = true;
+                }
+                if lacks(&t, c, ticket) == 0 {
+                    return Some((ticket, t));
+                }
+            }
+            // Rounds that would move nobody.
+            let could_go: Vec<(usize, u64)> =
+                ready.iter().enumerate().filter_map(|(c, ticket)| Some((c, (*ticket)?))).collect();
+            let rounds = could_go.iter().map(|(c, k)| lacks(&t, *c, *k).div_ceil(quantum(*c)));
+            let in_vain = rounds.min().expect("somebody could go") - 1;
+            could_go.iter().for_each(|(c, _)| t.credit[*c] += in_vain * quantum(*c));
         }
     }
-
-    fn pass_turn(&mut self) {
-        self.turn = (self.turn + 1) % self.policy.classes.len();
-        self.granted = false;
-    }
-}
-
-fn before(line: &[u64], a: u64, b: u64) -> bool {
-    let place = |t: u64| line.iter().position(|x| *x == t);
-    place(a) < place(b)
 }
 
 fn score(order: Order, w: &Waiting) -> f64 {
