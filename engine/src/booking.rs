@@ -23,6 +23,9 @@ pub(crate) struct Landed {
     pub(crate) unshared: u32,
     /// Prompt blocks that may be shared with other requests on the rank.
     pub(crate) held: Option<Held>,
+    /// Blocks of the row that were set aside by this, for a hold; `None`: a booking, which counts
+    /// as a request instead.
+    pub(crate) set_aside: Option<u32>,
     pub(crate) origin: Origin,
 }
 
@@ -152,6 +155,8 @@ pub struct Live {
 pub struct Expired {
     /// Bookings by id whose lease ran out, and the rank each was on.
     pub leases: Vec<(RequestId, Attempt, Rank)>,
+    /// Holds by id whose lease ran out, and the decode rank each was on.
+    pub holds: Vec<(RequestId, Option<Rank>)>,
     /// Workers whose overload mark ended.
     pub marks: Vec<WorkerId>,
     /// Waiting requests that were refused because their due time came.

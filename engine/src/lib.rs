@@ -31,10 +31,11 @@ pub use pass::custom::{
     CHUNK, Candidates, Columns, Filter, Observed, Observer, Picker, PolicyError, Scorer,
 };
 pub use pool::{
-    Admit, AdmitAs, Admitted, AdmittedAs, Counters, DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Idle, Pool,
-    PoolBuilder, RankLoad, Snapshot, Standing, Why,
+    Admit, AdmitAs, Admitted, AdmittedAs, Counters, DEFAULT_LEASE, DEFAULT_SIGNAL_TTL, Hold, Idle,
+    Pool, PoolBuilder, RankLoad, RefusedLeg, RoomFilter, Snapshot, Standing, Why,
 };
 pub use queue::policy::{ClassId, ClassSpec, Policy, Profile, QueueLimits, QueuePolicy};
 pub use request::{Constraints, Overlap, Overrides, Prompt, Request, Target};
+pub use room::pair::{HoldOffer, PairAsk, PairRoom, PairWaker, PairedPool};
 pub use room::signal::{Epoch, RoomChanged};
 pub use time::Time;

@@ -449,6 +449,16 @@ impl Request {
         self
     }
 
+    /// The request as its decode pool sees it: none of the prefill side's constraints or overlaps.
+    pub(crate) fn at_decode(&self) -> Request {
+        let mut leg = Request::new(self.isl).at(self.now);
+        leg.prompt = self.prompt.clone();
+        leg.constraints = self.decode.clone();
+        leg.lora = self.lora.clone();
+        leg.seed = self.seed;
+        leg
+    }
+
     /// Whether its class's answer for everybody says nothing of it, pin aside.
     pub(crate) fn is_constrained(&self) -> bool {
         self.lora.is_some()

@@ -23,6 +23,10 @@ impl SlotId {
         SlotId((block * LANES + lane) as u32)
     }
 
+    pub(crate) const fn from_index(index: u32) -> SlotId {
+        SlotId(index)
+    }
+
     #[inline(always)]
     pub(crate) const fn block(self) -> usize {
         self.0 as usize / LANES

@@ -28,6 +28,9 @@ pub(crate) struct Rules {
     pub(crate) profile: Arc<Profile>,
     /// Whether a paired pool judges the decode part of the classes' thresholds.
     pub(crate) paired: bool,
+    /// Decode fractions that pools which have this one as their pair ask for. Their limits stand
+    /// behind those of the classes.
+    pub(crate) asked: Vec<f64>,
 }
 
 impl Rules {
@@ -37,12 +40,26 @@ impl Rules {
             decode_frac: class.thresholds.decode_frac.filter(|_| !paired),
             ..class.thresholds
         };
+        let asked = self.asked.iter().map(|&frac| Thresholds::NONE.decode_frac(frac));
         Rules {
-            classes: profile.classes().iter().map(own).collect(),
+            classes: profile.classes().iter().map(own).chain(asked).collect(),
             profile: Arc::clone(profile),
             paired,
             ..self.clone()
         }
+    }
+
+    /// The column of limits for a decode fraction that a pair asks for.
+    pub(crate) fn column_for(&self, frac: f64) -> Option<usize> {
+        let at = self.asked.iter().position(|&asked| asked == frac)?;
+        Some(self.profile.classes().len() + at)
+    }
+
+    /// These rules with a column for one more decode fraction.
+    pub(crate) fn asking(&self, frac: f64) -> Rules {
+        let mut rules = self.clone();
+        rules.asked.push(frac);
+        rules.under(&self.profile, self.paired)
     }
 }
 

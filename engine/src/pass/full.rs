@@ -14,7 +14,7 @@ use crate::fleet::view::{BlockView, Limits, View};
 use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
 use crate::load::prompts::{PromptIndex, RunView};
-use crate::load::row::Row;
+use crate::load::row::{Load, Row};
 use crate::names::Rank;
 use crate::pass::backend::Kernel;
 use crate::pass::custom::Entry;
@@ -43,6 +43,10 @@ pub(crate) struct Ask<'a> {
     pub(crate) class: Option<usize>,
     /// Choose only among ranks with room for the class.
     pub(crate) class_room_only: bool,
+    /// Leave out the soft judgements: marks and reject thresholds.
+    pub(crate) hard_only: bool,
+    /// Load that is looked at as if it were not there: a hold of the request's own.
+    pub(crate) discount: Option<(SlotId, Load)>,
     /// Lanes that must not be chosen, per block; nobody else's affair.
     pub(crate) barred: Option<&'a [u64]>,
 }
@@ -416,7 +420,7 @@ impl<'a> Pass<'a> {
             slot,
             rank: block.ranks[slot.lane()],
             life: block.lives[slot.lane()],
-            cost: self.terms.to_blocks(cost),
+            cost: self.terms.in_blocks(cost),
             overlap,
             cached_tokens: self.ask.cached_tokens(overlap),
             by_sibling: full,
@@ -457,7 +461,7 @@ impl<'a> Pass<'a> {
             } else {
                 0
             },
-            cost: self.terms.to_blocks(costs[lane]),
+            cost: self.terms.in_blocks(costs[lane]),
             cached_tokens,
             overlap,
             max_num_batched_tokens: spec.and_then(|s| s.max_num_batched_tokens),
@@ -496,9 +500,15 @@ impl<'a> Pass<'a> {
             return Weighed::default();
         }
         block.live.copy_rows(&mut self.rows);
-        let marked = block.marked(ask.now);
+        if let Some((slot, load)) = ask.discount
+            && slot.block() == b
+        {
+            let row = &mut self.rows[slot.lane()];
+            *row = Row::from_bits(*row).minus(load).bits();
+        }
+        let marked = if ask.hard_only { 0 } else { block.marked(ask.now) };
         let class = ask.class.map(|class| &block.classes[class].0);
-        let rejects = !view.rules.reject.is_none();
+        let rejects = !ask.hard_only && !view.rules.reject.is_none();
         let limits = if rejects { &block.reject.0 } else { &Limits::NONE.0 };
 
         let credit = self.fill_credit(b);

@@ -9,7 +9,7 @@
 //! an exact binary fraction far below 2^53, so no operation rounds: ranks whose costs are
 //! mathematically equal have equal bits, whatever the block size, and a tie is a tie. In blocks,
 //! `tokens / block_size` rounds for a block size of 48, say, and two different ways to the same
-//! cost would differ in the last place. [`Terms::to_blocks`] turns a cost into public units.
+//! cost would differ in the last place. [`Terms::in_blocks`] turns a cost into public units.
 //!
 //! **Why every back-end gives the same bits.** Where weights are odd enough to round, every
 //! back-end rounds alike: the walk uses IEEE additions, subtractions and multiplications in one
@@ -128,7 +128,7 @@ impl Terms {
 
     /// A cost in blocks, the public unit.
     #[inline(always)]
-    pub(crate) fn to_blocks(&self, cost: f64) -> f64 {
+    pub(crate) fn in_blocks(&self, cost: f64) -> f64 {
         cost / self.block_size
     }
 

@@ -97,12 +97,6 @@ impl Best {
         self.cost
     }
 
-    /// How many ranks have the best cost.
-    #[inline]
-    pub(crate) fn ties(&self) -> u64 {
-        self.ties
-    }
-
     /// The best rank and its cost.
     #[inline]
     pub(crate) fn get(&self) -> Option<(Place, f64)> {
@@ -296,7 +290,7 @@ mod tests {
                 best.offer(block, cost, ties, &mut rng);
             }
             let (place, cost) = best.get().expect("there are candidates");
-            assert_eq!((cost, best.ties()), (1.0, 14));
+            assert_eq!((cost, best.ties), (1.0, 14));
             assert_eq!(blocks[place.block].1 >> place.lane & 1, 1);
             *counts.entry((place.block, place.lane)).or_insert(0) += 1;
         }
@@ -363,8 +357,8 @@ mod tests {
         let mut costs = vec![[100.0; 64]; 64];
         let masks = vec![1 << 5; 64];
         costs[40][5] = 0.0;
-        for block in 0..8 {
-            costs[block][5] = 1.0 + block as f64;
+        for (block, costs) in costs.iter_mut().enumerate().take(8) {
+            costs[5] = 1.0 + block as f64;
         }
         let (counts, weights) = draws(&costs, &masks, 0.02, 4000);
         let (mut c, mut w) = (Vec::new(), Vec::new());

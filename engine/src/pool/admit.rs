@@ -8,17 +8,17 @@ use crate::booking::{Booking, Placed};
 use crate::error::Error;
 use crate::fleet::eligible::{Availability, resolve};
 use crate::fleet::view::View;
-use crate::names::{Attempt, Name, RequestId};
+use crate::names::{Attempt, Name, Rank, RequestId};
 use crate::pass::full::cached_tokens;
 use crate::pins::pin;
 use crate::pool::by_id::Reservation;
 use crate::pool::choose::{Checked, Gate, Placement, Purpose, Tried, with_arena};
-use crate::pool::drain::{Bench, Closure};
+use crate::pool::hold::Hold;
 use crate::pool::{Handle, Inner, Pool};
 use crate::queue::policy::{ClassId, ClassSpec, Profile};
 use crate::queue::waiter::{Cancelled, Fate, Polled, Waiter};
-use crate::queue::{Arrival, EntryId, Rating, due_in};
-use crate::request::{Request, Target};
+use crate::queue::{Arrival, EntryId, Rating};
+use crate::request::Request;
 use crate::room::park::block_on;
 use crate::sync::Arc;
 use crate::time::Time;
@@ -26,7 +26,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// Why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +60,8 @@ pub struct Standing {
 pub struct Admitted {
     /// The load on the rank.
     pub booking: Booking,
+    /// Room set aside at the paired pool for the decode leg.
+    pub hold: Option<Hold>,
     /// The policy class that it was admitted in.
     pub class: Name,
     /// Whether it waited.
@@ -72,6 +74,8 @@ pub struct Admitted {
 pub struct AdmittedAs {
     /// The rank, why, and which try this is.
     pub placed: Placed,
+    /// The decode rank that room was set aside on; see [`Pool::take_hold`].
+    pub hold: Option<Rank>,
     /// The policy class that it was admitted in.
     pub class: Name,
     /// Whether it waited.
@@ -82,6 +86,7 @@ pub struct AdmittedAs {
 pub(crate) struct Delivered {
     pub(crate) placement: Placement,
     pub(crate) class: Name,
+    pub(crate) hold: Option<Hold>,
 }
 
 /// A request that waits.
@@ -195,7 +200,10 @@ impl Handle {
             let class = spec.name.clone();
             if request.upstream || !spec.waits() {
                 let placement = self.caller().place(request, checked, Purpose::Book)?;
-                return Ok(First::In(Delivered { placement, class }));
+                return Ok(First::In(Delivered { placement, class, hold: None }));
+            }
+            if spec.thresholds.decode_frac.is_some() && !inner.pair_may_ever(request) {
+                return Err(Error::NoEndpoints);
             }
             // Behind a backlog a newcomer runs no pass of its own. A class that never queues has
             // no backlog to be behind.
@@ -208,8 +216,8 @@ impl Handle {
             }
             let gate = Gate { class: newcomer.class, profile: &newcomer.profile, passing: None };
             match self.caller().attempt(request, checked, Purpose::Book, Some(gate))? {
-                Tried::In { placement, .. } => {
-                    return Ok(First::In(Delivered { placement, class }));
+                Tried::In { placement, hold, .. } => {
+                    return Ok(First::In(Delivered { placement, class, hold }));
                 }
                 Tried::Closed(_) => return Ok(First::Wait(newcomer)),
                 Tried::Stale => {}
@@ -438,6 +446,7 @@ impl Drop for Ticket {
                 let room = inner.give_back(landed);
                 inner.signal_if(room);
             }
+            drop(delivered.hold);
             if waited {
                 // The room was promised to somebody who has gone: the next one is looked at now.
                 inner.drain_soon();
@@ -448,9 +457,9 @@ impl Drop for Ticket {
 
 impl Admit {
     fn admitted(&self, (delivered, waited): (Delivered, bool)) -> Admitted {
-        let Delivered { placement, class } = delivered;
+        let Delivered { placement, class, hold } = delivered;
         let pool = Pool { handle: Arc::clone(&self.0.handle) };
-        Admitted { booking: pool.booking(placement), class, waited }
+        Admitted { booking: pool.booking(placement), hold, class, waited }
     }
 
     /// Takes the answer if there is one, without waiting. After it was taken: `None`.
@@ -493,11 +502,15 @@ impl Future for Admit {
 
 impl AdmitAs {
     fn admitted(&mut self, (delivered, waited): (Delivered, bool)) -> AdmittedAs {
-        let Delivered { placement: Placement { choice, landed }, class } = delivered;
+        let Delivered { placement: Placement { choice, landed }, class, hold } = delivered;
         let landed = landed.expect("an admission has landed");
+        let hold_rank = hold.as_ref().and_then(Hold::rank);
+        if let (Some(hold), Some(reservation)) = (hold, &self.reservation) {
+            reservation.keep_hold(hold);
+        }
         let reservation = self.reservation.take().expect("an id is filled once");
         let attempt: Attempt = reservation.fill(landed);
-        AdmittedAs { placed: Placed { choice, attempt }, class, waited }
+        AdmittedAs { placed: Placed { choice, attempt }, hold: hold_rank, class, waited }
     }
 
     fn settle(&mut self, result: Result<(Delivered, bool), Error>) -> Result<AdmittedAs, Error> {

@@ -8,7 +8,8 @@ use crate::load::slot::Refusal;
 use crate::names::{Attempt, Rank, RequestId};
 use crate::pins::pin;
 use crate::pool::choose::{Placement, Purpose};
-use crate::pool::{Handle, Pool};
+use crate::pool::hold::Hold;
+use crate::pool::{Handle, Inner, Pool};
 use crate::request::Request;
 use crate::sync::Arc;
 
@@ -21,6 +22,12 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
+    /// Keeps a hold under the id. A hold that an earlier request of this id has left behind is
+    /// given back.
+    pub(crate) fn keep_hold(&self, hold: Hold) {
+        self.handle.inner.keep_hold(self.id, hold);
+    }
+
     pub(crate) fn fill(mut self, landed: Landed) -> Attempt {
         self.filled = true;
         let inner = &self.handle.inner;
@@ -44,7 +51,28 @@ impl Handle {
     }
 }
 
+impl Inner {
+    fn keep_hold(&self, id: RequestId, hold: Hold) {
+        drop(self.holds.remove(id, None));
+        if self.holds.reserve(id).is_some() {
+            self.holds.fill(id, hold, self.time());
+        }
+    }
+}
+
 impl Pool {
+    /// Takes the hold of a request that was admitted by id, to be handed to the decode pool's
+    /// [`book_leg_as`](Self::book_leg_as). Until it is taken its lease is the id's: it is renewed
+    /// by nothing else and ends after as much silence.
+    pub fn take_hold(&self, id: RequestId) -> Option<Hold> {
+        self.inner().holds.remove(id, None)
+    }
+
+    /// Puts a hold back under an id, after its decode leg was refused.
+    pub fn return_hold(&self, id: RequestId, hold: Hold) {
+        self.inner().keep_hold(id, hold);
+    }
+
     /// As [`book`](Self::book), under an id. The booking lives until it is freed or silent for the
     /// whole lease; any call on the id renews it.
     ///

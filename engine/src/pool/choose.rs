@@ -12,10 +12,13 @@ use crate::fleet::view::View;
 use crate::grace::Guard;
 use crate::load::row::{Limit, Row};
 use crate::load::slot::Refusal;
+use crate::names::Name;
 use crate::pass::full::{self, Ask, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::pick::Rng;
 use crate::pins::pin;
 use crate::pool::admit::Why;
+use crate::pool::hold::Hold;
+use crate::pool::pair::Consulted;
 use crate::pool::{Handle, Inner, Pool, Stripe};
 use crate::queue::policy::{ClassId, Profile};
 use crate::request::Request;
@@ -165,6 +168,8 @@ impl Inner {
             ),
             class: None,
             class_room_only: false,
+            hard_only: false,
+            discount: None,
             barred: None,
         }
     }
@@ -266,6 +271,8 @@ pub(crate) enum Tried {
         placement: Placement,
         /// Whether a head was passed on a rank of its own.
         passed: bool,
+        /// Room set aside at the pair.
+        hold: Option<Hold>,
     },
     /// The gate is closed.
     Closed(Closed),
@@ -327,7 +334,15 @@ impl<'a> Caller<'a> {
         purpose: Purpose,
         gate: Option<Gate<'_>>,
     ) -> Result<Tried, Error> {
+        // The pair is asked first: with no pin held, for it may be the host's own, and before the
+        // own rank is taken, so that a refusal costs no roll-back.
+        let pair = gate.and_then(|gate| self.pair_of(gate));
         loop {
+            if let Some((class, frac)) = pair
+                && let Consulted::NoRoom = self.inner.me().consult(request, class, frac)?
+            {
+                return Ok(Tried::Closed(Closed { why: Why::Pair, until: Time::NEVER }));
+            }
             let round = with_arena(|arena| {
                 if self.inner.custom.is_none() {
                     self.exact_round(request, checked, purpose, gate, arena)
@@ -336,14 +351,37 @@ impl<'a> Caller<'a> {
                 }
             });
             self.stripe.passes.fetch_add(1, Ordering::Relaxed);
-            if let Some(tried) = round? {
-                if matches!(tried, Tried::In { .. }) {
+            if let Some(mut tried) = round? {
+                if let Tried::In { placement, hold, .. } = &mut tried {
+                    if let Some((class, frac)) = pair
+                        && let Some(landed) = &mut placement.landed
+                    {
+                        match self.inner.me().hold_at_pair(request, class, frac) {
+                            Ok(held) => *hold = held,
+                            Err(()) => {
+                                // Both land or neither does. Others are told of the roll-back; the
+                                // own queue is not: what it would find is what was just found.
+                                if self.inner.give_back(landed) {
+                                    self.inner.signal.release_and_tell_others(self.inner);
+                                }
+                                let until = Time::NEVER;
+                                return Ok(Tried::Closed(Closed { why: Why::Pair, until }));
+                            }
+                        }
+                    }
                     self.stripe.selected.fetch_add(1, Ordering::Relaxed);
                 }
                 return Ok(tried);
             }
             self.stripe.reselections.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// The class and its decode fraction, if a pair judges it.
+    fn pair_of<'g>(&self, gate: Gate<'g>) -> Option<(&'g Name, f64)> {
+        let spec = gate.profile.class(gate.class);
+        let frac = spec.thresholds.decode_frac?;
+        self.inner.pair.load().is_some().then_some((&spec.name, frac))
     }
 
     /// One pass and the landing of what it proposes. `None`: it no longer stands, look again.
@@ -417,11 +455,16 @@ impl<'a> Caller<'a> {
             })
         });
         let choice = self.inner.choice(view, verdict, proposal);
-        Ok(Some(Tried::In { placement: Placement { choice, landed }, passed }))
+        Ok(Some(Tried::In { placement: Placement { choice, landed }, passed, hold: None }))
     }
 }
 
 impl Inner {
+    /// Itself, shared. Not on the path of a request that no pair judges.
+    fn me(&self) -> Arc<Inner> {
+        self.me.upgrade().expect("whoever calls holds a handle")
+    }
+
     /// `value`, if the view of that generation is still the one in force.
     pub(crate) fn if_current<T>(&self, generation: u64, value: T) -> Result<Option<T>, Error> {
         let guard = pin();

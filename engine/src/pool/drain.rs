@@ -29,7 +29,8 @@ use std::sync::atomic::Ordering;
 /// The epochs that a "no room" was concluded at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epochs {
-    own: Epoch,
+    pub(crate) own: Epoch,
+    pub(crate) pair: Option<Epoch>,
 }
 
 /// A gate that is known to be closed: until the epoch moves, or until a mark runs out.
@@ -46,8 +47,8 @@ pub(crate) struct Bench {
     round: Option<Round>,
     /// Per class: its gate, for requests without constraints, if it is known to be closed.
     closed: Vec<Option<Closure>>,
-    /// The shape of the fleet that what waits was last checked against.
-    shape: u64,
+    /// The shapes of the fleet and of the pair's that what waits was last checked against.
+    shape: (u64, u64),
     /// Lane keys by pin.
     lanes: FxHashMap<Target, u64>,
 }
@@ -58,7 +59,7 @@ impl Bench {
             closed: vec![None; profile.classes().len()],
             queue: Queue::new(profile),
             round: None,
-            shape: 0,
+            shape: (0, 0),
             lanes: FxHashMap::default(),
         }
     }
@@ -133,13 +134,15 @@ type Wakes = SmallVec<[Wake; 4]>;
 
 impl Party for Inner {
     fn room(&self) {
-        if self.bench.count() > 0 {
-            self.baton.drain(self, u64::MAX);
+        if self.bench.count() > 0
+            && let Some(this) = self.me.upgrade()
+        {
+            this.baton.drain(&this, u64::MAX);
         }
     }
 }
 
-impl Work for Inner {
+impl Work for Arc<Inner> {
     fn step(&self, _now: u64) -> Step {
         let now = self.time();
         self.refuse_overdue(now);
@@ -175,7 +178,7 @@ impl Work for Inner {
 impl Inner {
     /// The epochs now; to keep a finding, read before the rows.
     pub(crate) fn epochs(&self) -> Epochs {
-        Epochs { own: self.signal.epoch() }
+        Epochs::of(self)
     }
 
     /// Drains on this thread, or (in the middle of another drain) as soon as that has ended.
@@ -202,7 +205,7 @@ impl Inner {
     }
 
     /// Tries a candidate. `true`: somebody left the queue.
-    fn try_turn(self: &Inner, turn: &Turn, epochs: Epochs) -> bool {
+    fn try_turn(self: &Arc<Inner>, turn: &Turn, epochs: Epochs) -> bool {
         let candidate = &turn.candidate;
         let caller = Caller { inner: self, stripe: &self.stripes[0] };
         let passing = turn.head.as_ref().map(|(head, barred)| (&head.request, *barred));
@@ -217,9 +220,9 @@ impl Inner {
                 self.bench.with(|bench| bench.queue.open(candidate));
                 false
             }
-            Ok(Tried::In { placement, passed }) => {
+            Ok(Tried::In { placement, passed, hold }) => {
                 let class = turn.profile.class(candidate.class).name.clone();
-                self.deliver(turn, Delivered { placement, class }, passed);
+                self.deliver(turn, Delivered { placement, class, hold }, passed);
                 true
             }
             Ok(Tried::Closed(closed)) => {
@@ -276,6 +279,7 @@ impl Inner {
                     let room = self.give_back(landed);
                     self.signal_if(room);
                 }
+                drop(delivered.hold);
             }
         }
     }
@@ -313,9 +317,9 @@ impl Inner {
 
     /// Refuses what waits for ranks that can no longer come, once per shape of the fleet.
     fn refuse_impossible(&self) {
-        let (shape, suspects) = {
+        let suspects = {
             let guard = pin();
-            let shape = self.view.load(&guard).shape;
+            let shape = (self.view.load(&guard).shape, self.pair_shape());
             let suspects: Vec<(EntryId, Arc<Pending>)> = self.bench.with(|bench| {
                 if bench.shape == shape {
                     return Vec::new();
@@ -323,7 +327,7 @@ impl Inner {
                 bench.shape = shape;
                 bench.queue.iter().map(|(id, _, pending)| (id, Arc::clone(pending))).collect()
             });
-            (shape, suspects)
+            suspects
         };
         if suspects.is_empty() {
             return;
@@ -343,11 +347,10 @@ impl Inner {
                     }),
                     _ => !nobody,
                 };
-                if !possible {
+                if !possible || !self.pair_may_ever(request) {
                     lost.push(entry);
                 }
             }
-            debug_assert!(view.shape >= shape);
         }
         for entry in lost {
             self.refuse(entry, Error::NoEndpoints);
@@ -428,6 +431,12 @@ impl Pool {
             room |= inner.give_back(&mut lapsed.value);
         }
         expired.leases.sort();
+        for lapsed in inner.holds.expire(now) {
+            expired.holds.push((lapsed.id, lapsed.value.rank()));
+            // Given back as it is dropped, with no lock held.
+            drop(lapsed.value);
+        }
+        expired.holds.sort();
         let marks: &mut Vec<WorkerId> = &mut expired.marks;
         inner
             .edit(|writer| Ok(writer.lapse_marks(now, marks)))
@@ -441,7 +450,7 @@ impl Pool {
         let inner = self.inner();
         let marks = inner.writer.lock().next_lapse();
         let queue = inner.bench.with(|bench| bench.queue.next_due());
-        [inner.ids.next_due(), marks, queue].into_iter().flatten().min()
+        [inner.ids.next_due(), inner.holds.next_due(), marks, queue].into_iter().flatten().min()
     }
 }
 

@@ -20,6 +20,13 @@ use crate::pins::pin;
 use crate::pool::Inner;
 use crate::sync::atomic::Ordering;
 
+/// What is put on a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Booking,
+    Hold,
+}
+
 impl Origin {
     /// Tokens and unshared blocks that the request puts on a rank where it has `cached` tokens.
     fn tokens(&self, cached: u32) -> u32 {
@@ -43,6 +50,32 @@ impl Inner {
         origin: Origin,
         judge: impl Fn(Row) -> bool,
     ) -> Result<Landed, Refusal> {
+        self.put_on(view, guard, slot, tokens, origin, Kind::Booking, judge)
+    }
+
+    /// Sets a request's prompt blocks aside on a slot if `judge` passes the row.
+    pub(crate) fn set_aside(
+        &self,
+        view: &View,
+        guard: &Guard<'_>,
+        slot: SlotId,
+        origin: Origin,
+        judge: impl Fn(Row) -> bool,
+    ) -> Result<Landed, Refusal> {
+        self.put_on(view, guard, slot, 0, origin, Kind::Hold, judge)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a landing is made of; two callers, above")]
+    fn put_on(
+        &self,
+        view: &View,
+        guard: &Guard<'_>,
+        slot: SlotId,
+        tokens: u32,
+        origin: Origin,
+        kind: Kind,
+        judge: impl Fn(Row) -> bool,
+    ) -> Result<Landed, Refusal> {
         let block = view.block(slot);
         let lane = slot.lane();
         let live = &block.live;
@@ -54,16 +87,21 @@ impl Inner {
             prefill_done: false,
             unshared: 0,
             held: None,
+            set_aside: None,
             origin,
         };
         // Counted before the row is: who kills the row then sees every request that came first
         // (the swap below releases, `kill` acquires), and `remove` can tell what it lost.
-        live.requests[lane].fetch_add(1, Ordering::Relaxed);
+        if kind == Kind::Booking {
+            live.requests[lane].fetch_add(1, Ordering::Relaxed);
+        }
+        let mut blocks = 0;
         let added = match &landed.origin.prompt {
             Some(prompt) if self.settings.track_blocks => {
                 let mut prompts = live.prompts[lane].lock();
                 let missing = prompts.missing(prompt.shared());
-                let load = Load::new(tokens, missing.blocks());
+                blocks = missing.blocks();
+                let load = Load::new(tokens, blocks);
                 let added = slot::add(&live.rows[lane], load, judge);
                 if added.is_ok() {
                     landed.held = Some(prompts.enter(missing, self.at(slot, guard)));
@@ -71,13 +109,22 @@ impl Inner {
                 added
             }
             _ => {
-                let blocks = landed.origin.prompt_blocks;
-                landed.unshared = if self.settings.track_blocks { blocks } else { 0 };
+                if self.settings.track_blocks {
+                    blocks = landed.origin.prompt_blocks;
+                }
+                landed.unshared = blocks;
                 slot::add(&live.rows[lane], Load::new(tokens, landed.unshared), judge)
             }
         };
-        if added.is_err() {
-            live.requests[lane].fetch_sub(1, Ordering::Relaxed);
+        match (kind, added.is_ok()) {
+            (Kind::Booking, true) | (Kind::Hold, false) => {}
+            (Kind::Booking, false) => {
+                live.requests[lane].fetch_sub(1, Ordering::Relaxed);
+            }
+            (Kind::Hold, true) => {
+                live.held[lane].fetch_add(blocks, Ordering::Relaxed);
+                landed.set_aside = Some(blocks);
+            }
         }
         // Also after a refusal: what proposed this rank must look at it again.
         live.bump();
@@ -105,9 +152,87 @@ impl Inner {
         if row.is_none() {
             return false;
         }
-        live.requests[lane].fetch_sub(1, Ordering::Relaxed);
+        match landed.set_aside {
+            Some(blocks) => live.held[lane].fetch_sub(blocks, Ordering::Relaxed),
+            None => live.requests[lane].fetch_sub(1, Ordering::Relaxed),
+        };
         live.bump();
         true
+    }
+
+    /// Turns a hold into a booking on its own rank, in one step: `judge` passes the row as it would
+    /// be without the hold. Refused: the hold stands as it was. `true`: the row went down by it.
+    pub(crate) fn convert(
+        &self,
+        view: &View,
+        guard: &Guard<'_>,
+        hold: &mut Landed,
+        tokens: u32,
+        origin: Origin,
+        judge: impl Fn(Row) -> bool,
+    ) -> Result<(Landed, bool), Refusal> {
+        let live = &view.block(hold.slot).live;
+        let lane = hold.slot.lane();
+        let mut landed = Landed {
+            slot: hold.slot,
+            life: hold.life,
+            rank: hold.rank,
+            tokens,
+            prefill_done: false,
+            unshared: 0,
+            held: None,
+            set_aside: None,
+            origin,
+        };
+        live.requests[lane].fetch_add(1, Ordering::Relaxed);
+        let (off, on);
+        let swapped = if self.settings.track_blocks
+            && (hold.held.is_some() || landed.origin.prompt.is_some())
+        {
+            let mut prompts = live.prompts[lane].lock();
+            let freed = match hold.held.take() {
+                Some(held) => prompts.leave(held, self.at(hold.slot, guard)),
+                None => 0,
+            };
+            off = hold.unshared + freed;
+            on = match &landed.origin.prompt {
+                Some(prompt) => prompts.missing(prompt.shared()).blocks(),
+                None => landed.origin.prompt_blocks,
+            };
+            let swapped =
+                slot::replace(&live.rows[lane], Load::new(0, off), Load::new(tokens, on), judge);
+            // Whoever stays enters: the booking, or the hold again.
+            let stays = if swapped.is_ok() { &landed.origin.prompt } else { &hold.origin.prompt };
+            let entered = stays.as_ref().map(|prompt| {
+                let missing = prompts.missing(prompt.shared());
+                prompts.enter(missing, self.at(hold.slot, guard))
+            });
+            if swapped.is_ok() {
+                landed.unshared = if entered.is_some() { 0 } else { on };
+                landed.held = entered;
+            } else {
+                hold.held = entered;
+            }
+            swapped
+        } else {
+            off = hold.unshared;
+            on = if self.settings.track_blocks { landed.origin.prompt_blocks } else { 0 };
+            landed.unshared = on;
+            slot::replace(&live.rows[lane], Load::new(0, off), Load::new(tokens, on), judge)
+        };
+        match swapped {
+            Ok(_) => {
+                let blocks = hold.set_aside.take().unwrap_or(0);
+                live.held[lane].fetch_sub(blocks, Ordering::Relaxed);
+                live.bump();
+                Ok((landed, on < off))
+            }
+            Err(refusal) => {
+                live.requests[lane].fetch_sub(1, Ordering::Relaxed);
+                live.bump();
+                Err(refusal)
+            }
+        }
     }
 
     /// Takes the prefill tokens off, once.

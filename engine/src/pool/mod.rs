@@ -9,13 +9,17 @@ mod choose;
 mod custom;
 mod drain;
 mod fleet;
+mod hold;
 mod idle;
 mod land;
 mod observe;
+mod pair;
 mod report;
 
 pub use admit::{Admit, AdmitAs, Admitted, AdmittedAs, Standing, Why};
+pub use hold::{Hold, RefusedLeg};
 pub use idle::Idle;
+pub use pair::RoomFilter;
 pub use report::{Counters, RankLoad, Snapshot};
 
 use crate::booking::Landed;
@@ -31,13 +35,15 @@ use crate::load::prompts::PromptIndex;
 use crate::pass::backend::{Backend, Kernel};
 use crate::pass::custom::{Filter, Observer, Picker, Scorer};
 use crate::pool::drain::Bench;
+use crate::pool::pair::{Pair, RoomCache};
 use crate::queue::baton::Baton;
 use crate::queue::policy::{Policy, Profile};
 use crate::queue::waiting::Waiting;
 use crate::room::signal::{Epoch, RoomChanged, RoomSignal};
 use crate::room::turn::Party;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, Weak};
 use crate::time::Time;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -66,6 +72,7 @@ pub(crate) struct Settings {
     pub(crate) router_id: u64,
     pub(crate) seed: u64,
     pub(crate) class_room_only: bool,
+    pub(crate) holds: bool,
 }
 
 /// The host's own say in a choice.
@@ -114,6 +121,14 @@ pub(crate) struct Inner {
     pub(crate) closed: AtomicBool,
     pub(crate) signal: Arc<RoomSignal>,
     pub(crate) ids: Ids<Landed>,
+    /// Holds at the pair of requests that were admitted by id.
+    pub(crate) holds: Ids<Hold>,
+    /// The paired pool.
+    pub(crate) pair: ArcSwapOption<Pair>,
+    /// What is known of this pool's room, for those that have it as their pair.
+    pub(crate) room_caches: ArcSwap<Vec<Arc<RoomCache>>>,
+    /// Itself.
+    pub(crate) me: Weak<Inner>,
     pub(crate) stripes: Box<[CachePadded<Stripe>]>,
     next_stripe: AtomicUsize,
     pub(crate) rejects: RejectThresholds,
@@ -315,6 +330,7 @@ impl Default for PoolBuilder {
                 router_id: 0,
                 seed: 0,
                 class_room_only: false,
+                holds: true,
             },
             rejects: RejectThresholds::default(),
             backend: None,
@@ -410,6 +426,13 @@ impl PoolBuilder {
         self
     }
 
+    /// Whether `admit` sets room aside at the paired pool (default yes); if not, the gate is a check
+    /// only.
+    pub fn holds(mut self, holds: bool) -> Self {
+        self.settings.holds = holds;
+        self
+    }
+
     /// A filter over the ranks that are neither marked nor full.
     pub fn filter(mut self, filter: Arc<dyn Filter>) -> Self {
         self.custom.filter = Some(filter);
@@ -462,17 +485,19 @@ impl PoolBuilder {
             classes: Vec::new(),
             profile: Arc::clone(&profile),
             paired: false,
+            asked: Vec::new(),
         };
         let rules = rules.under(&profile, false);
         let signal = Arc::new(RoomSignal::new());
         let index = Arc::new(PromptIndex::new(crate::pins::domain()));
         let writer = Writer::new(Arc::new(rules), Arc::clone(&index), settings.signal_ttl);
+        let seed = settings.seed;
         let stripe = || {
             let stripe = Stripe::default();
-            stripe.random.store(settings.seed, Ordering::Relaxed);
+            stripe.random.store(seed, Ordering::Relaxed);
             CachePadded::new(stripe)
         };
-        let inner = Arc::new(Inner {
+        let inner = Arc::new_cyclic(|me| Inner {
             kernel,
             view: ViewCell::new(writer.view.clone()),
             writer: Mutex::new(writer),
@@ -482,6 +507,10 @@ impl PoolBuilder {
             closed: AtomicBool::new(false),
             signal,
             ids: Ids::new(settings.lease),
+            holds: Ids::new(settings.lease),
+            pair: ArcSwapOption::empty(),
+            room_caches: ArcSwap::default(),
+            me: Weak::clone(me),
             stripes: (0..STRIPES).map(|_| stripe()).collect(),
             next_stripe: AtomicUsize::new(1),
             rejects: self.rejects.clone(),

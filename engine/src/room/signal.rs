@@ -64,6 +64,11 @@ impl Epoch {
     fn of(word: u64) -> Epoch {
         Epoch(word >> PARTY_BITS)
     }
+
+    /// The number behind it, below 2^40: to be kept in an atomic or printed, never ordered.
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Debug for Epoch {
@@ -134,6 +139,13 @@ impl RoomSignal {
         }
     }
 
+    /// Moves the epoch and tells everybody but `own`, whose own roll-back this is.
+    pub(crate) fn release_and_tell_others(&self, own: &dyn Party) {
+        if self.release() == Released::Tell {
+            self.tell_all_but(Some(own));
+        }
+    }
+
     /// Registers one party, which has counted its waiter already and looks for room next.
     ///
     /// The epoch given back is the one to sleep at: room that came before it is found by the look,
@@ -189,12 +201,19 @@ impl RoomSignal {
     /// wakers), so no lock may be held.
     #[cold]
     pub(crate) fn tell(&self) {
+        self.tell_all_but(None);
+    }
+
+    fn tell_all_but(&self, own: Option<&dyn Party>) {
         // One turn around all of them: each party is noted first and run when the turn ends, so
         // that one that panics keeps nobody else from being told.
         let _turn = turn::Turn::begin();
         for party in self.parties.load().iter() {
             if let Some(party) = party.upgrade() {
-                turn::tell(party);
+                let same = |own: &dyn Party| std::ptr::addr_eq(&*party, own);
+                if !own.is_some_and(same) {
+                    turn::tell(party);
+                }
             }
         }
         // Relaxed: raised before the word was, which `release` acquired.
