@@ -33,8 +33,8 @@ pub(super) struct Head {
 pub(super) enum Next {
     /// The head of this class goes next.
     Go(u32),
-    /// First say whether the head of this class is open: it would be passed over, with a grant
-    /// that only an open class may earn.
+    /// First say whether the head of this class is open: it would be passed over for want of
+    /// credit, with a grant that only an open class may earn, or at the end of its turn.
     Ask(u32),
     /// No class has a head that is not known to be blocked.
     Nobody,
@@ -66,7 +66,8 @@ struct Plan {
     fresh: bool,
     /// Quanta that classes are granted.
     grants: Vec<(u32, u64)>,
-    /// The first two classes with a grant that are not known to be open.
+    /// The first two classes that were granted something, or lose their turn, for want of credit,
+    /// and are not known to be open.
     unknown: [Option<u32>; 2],
 }
 
@@ -165,6 +166,8 @@ impl Drr {
             return Some(self.go(class));
         }
         if !self.fresh {
+            // A head that is blocked must not end the turn of one behind it that can be paid.
+            self.ask_about(class, head);
             return None;
         }
         let pays = credit.tokens + u128::from(credit.quantum) >= cost;
@@ -173,7 +176,8 @@ impl Drr {
         pays.then(|| self.go(class))
     }
 
-    /// Settles the plan on `class`, unless it grants something to a class that may be blocked.
+    /// Settles the plan on `class`, unless it grants something to a class that may be blocked, or
+    /// ends the turn of one.
     fn go(&mut self, class: u32) -> Next {
         let unknown = self.plan.unknown.into_iter().flatten().find(|&c| c != class);
         if let Some(unknown) = unknown {
@@ -185,6 +189,11 @@ impl Drr {
 
     fn grant(&mut self, class: u32, head: Head, quanta: u64) {
         self.plan.grants.push((class, quanta));
+        self.ask_about(class, head);
+    }
+
+    /// Notes that the plan rests on this head being one that could go.
+    fn ask_about(&mut self, class: u32, head: Head) {
         if !head.open && !self.plan.unknown.contains(&Some(class)) {
             let free = self.plan.unknown.iter_mut().find(|u| u.is_none());
             if let Some(free) = free {
