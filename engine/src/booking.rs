@@ -86,9 +86,9 @@ impl Booking {
     /// `NoEndpoints`: the target is unknown or unavailable. `RowOverflow`: its row is out of bits.
     /// Nothing changed.
     pub fn move_to(&self, target: Rank) -> Result<(), Error> {
-        let signal = self.handle.inner.move_landed(&mut self.landed.lock(), target)?;
+        let (moved, signal) = self.handle.inner.move_landed(&mut self.landed.lock(), target);
         self.handle.inner.signal_if(signal);
-        Ok(())
+        moved
     }
 
     /// Gives the load back now; the same as dropping the booking.

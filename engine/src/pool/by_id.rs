@@ -116,8 +116,9 @@ impl Pool {
     pub fn move_to(&self, id: RequestId, target: Rank) -> Result<(), Error> {
         let inner = self.inner();
         let moved = inner.ids.with(id, inner.time(), |landed| inner.move_landed(landed, target));
-        inner.signal_if(moved.ok_or(Error::UnknownRequest { id })??);
-        Ok(())
+        let (moved, signal) = moved.ok_or(Error::UnknownRequest { id })?;
+        inner.signal_if(signal);
+        moved
     }
 
     /// Gives a request's load back, whichever its attempt. `false`: nothing of that id was live.

@@ -280,17 +280,20 @@ impl Inner {
         }
     }
 
-    /// Moves a booking: onto the new rank, then off the old one. `true`: the old row went down.
-    pub(crate) fn move_landed(&self, landed: &mut Landed, target: Rank) -> Result<bool, Error> {
+    /// Moves a booking: onto the new rank, then off the old one. `true`: a row went down, be it
+    /// the new one, because the move was taken back.
+    pub(crate) fn move_landed(
+        &self,
+        landed: &mut Landed,
+        target: Rank,
+    ) -> (Result<(), Error>, bool) {
         let mut new = {
             let guard = pin();
             let view = self.view.load(&guard);
-            let slot = view.slot(target).ok_or(Error::NoEndpoints)?;
-            if view.block(slot).available & slot.bit() == 0 {
-                return Err(Error::NoEndpoints);
-            }
+            let slot = view.slot(target).filter(|s| view.block(*s).available & s.bit() != 0);
+            let Some(slot) = slot else { return (Err(Error::NoEndpoints), false) };
             if slot == landed.slot && view.life(slot) == landed.life {
-                return Ok(false);
+                return (Ok(()), false);
             }
             let origin = landed.origin.clone();
             let cached = self.cached_on(&origin, target);
@@ -298,19 +301,20 @@ impl Inner {
             let output = landed.output();
             let mut new = match self.land(view, &guard, slot, tokens, origin, |_| true) {
                 Ok(new) => new,
-                Err(Refusal::Overflow) => return Err(Error::RowOverflow { rank: target }),
+                Err(Refusal::Overflow) => {
+                    return (Err(Error::RowOverflow { rank: target }), false);
+                }
                 // Removed since the view was read: it is unknown now.
-                Err(Refusal::Dead | Refusal::Full(_)) => return Err(Error::NoEndpoints),
+                Err(Refusal::Dead | Refusal::Full(_)) => return (Err(Error::NoEndpoints), false),
             };
             new.prefill_done = landed.prefill_done;
             if let Err(error) = self.add_output(&mut new, output) {
-                self.give_back(&mut new);
-                return Err(error);
+                return (Err(error), self.give_back(&mut new));
             }
             new
         };
         std::mem::swap(landed, &mut new);
-        Ok(self.give_back(&mut new))
+        (Ok(()), self.give_back(&mut new))
     }
 
     /// Prompt tokens that the request has cached on `rank`, by the overlaps it came with.
