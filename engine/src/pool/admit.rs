@@ -109,6 +109,16 @@ enum State {
     Waiting(Arc<Pending>, EntryId),
 }
 
+/// How somebody left who withdrew.
+enum Left {
+    /// It waited still.
+    Waiting,
+    /// It was let in, and had not seen it.
+    Chosen(Delivered),
+    /// It was over.
+    Over,
+}
+
 /// The part of an admission that does not know whether it is by value or by id.
 struct Ticket {
     handle: Arc<Handle>,
@@ -172,21 +182,13 @@ impl Handle {
 
     fn enter(self: &Arc<Self>, request: Request, checked: Checked) -> Ticket {
         let state = match self.first_attempt(&request, checked) {
-            Ok(First::In(delivered)) => over(Ok((delivered, false))),
-            Ok(First::Wait(newcomer)) => self.wait(request, checked, newcomer),
-            Err(error) => over(Err(error)),
-        };
-        match &state {
-            State::Over(Some(result)) => match &**result {
-                Ok(_) => {
-                    self.stripe().admitted.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(error) => self.inner.rejected.count(error),
-            },
-            _ => {
-                self.stripe().queued.fetch_add(1, Ordering::Relaxed);
+            Ok(First::In(delivered)) => {
+                self.stripe().admitted.fetch_add(1, Ordering::Relaxed);
+                over(Ok((delivered, false)))
             }
-        }
+            Ok(First::Wait(newcomer)) => self.wait(request, checked, newcomer),
+            Err(error) => return self.refused(error),
+        };
         Ticket { handle: Arc::clone(self), state }
     }
 
@@ -255,7 +257,10 @@ impl Handle {
         });
         let entry = match entered {
             Err(_) => return over(Err(Error::Closed)),
-            Ok(Err(error)) => return over(Err(error)),
+            Ok(Err(error)) => {
+                inner.rejected.count(&error);
+                return over(Err(error));
+            }
             Ok(Ok(entry)) => entry,
         };
         if do_not_queue || !inner.is_known_closed(entry) {
@@ -269,11 +274,16 @@ impl Handle {
             }
             let waiting = inner.bench.with(|bench| bench.waiting(newcomer.class));
             let class = newcomer.spec().name.clone();
+            let refusal = Error::WouldQueue { class, waiting: waiting.saturating_sub(1) };
             return match ticket.withdraw() {
-                Some(delivered) => over(Ok((delivered, false))),
-                None => over(Err(Error::WouldQueue { class, waiting: waiting.saturating_sub(1) })),
+                Left::Chosen(delivered) => over(Ok((delivered, false))),
+                Left::Waiting | Left::Over => {
+                    inner.rejected.count(&refusal);
+                    over(Err(refusal))
+                }
             };
         }
+        self.stripe().queued.fetch_add(1, Ordering::Relaxed);
         ticket.state_taken()
     }
 }
@@ -400,19 +410,19 @@ impl Ticket {
         }
     }
 
-    /// Leaves. What was delivered and not seen comes back.
-    fn withdraw(&mut self) -> Option<Delivered> {
+    /// Leaves.
+    fn withdraw(&mut self) -> Left {
         let State::Waiting(pending, entry) = std::mem::replace(&mut self.state, State::Over(None))
         else {
-            return None;
+            return Left::Over;
         };
         match pending.waiter.cancel() {
             Cancelled::Withdrawn { baton } => {
                 self.handle.inner.withdrawn(entry, baton);
-                None
+                Left::Waiting
             }
-            Cancelled::Chosen(delivered) => Some(delivered),
-            Cancelled::Over => None,
+            Cancelled::Chosen(delivered) => Left::Chosen(delivered),
+            Cancelled::Over => Left::Over,
         }
     }
 
@@ -437,7 +447,14 @@ impl Drop for Ticket {
             }
             waiting => {
                 self.state = waiting;
-                self.withdraw()
+                match self.withdraw() {
+                    Left::Chosen(delivered) => Some(delivered),
+                    Left::Waiting => {
+                        self.handle.stripe().cancelled.fetch_add(1, Ordering::Relaxed);
+                        None
+                    }
+                    Left::Over => None,
+                }
             }
         };
         if let Some(mut delivered) = unseen {

@@ -369,7 +369,10 @@ impl<'a> Caller<'a> {
                             }
                         }
                     }
-                    self.stripe.selected.fetch_add(1, Ordering::Relaxed);
+                    // A look through a gate (whose turn is it, why does it wait) is no answer.
+                    if gate.is_none() || purpose == Purpose::Book {
+                        self.stripe.selected.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
                 return Ok(tried);
             }

@@ -360,7 +360,6 @@ impl Inner {
     /// One that waited was withdrawn by its owner.
     pub(crate) fn withdrawn(self: &Arc<Self>, entry: EntryId, baton: bool) {
         let left = self.bench.leave(|bench| bench.queue.remove(entry));
-        self.stripes[0].cancelled.fetch_add(1, Ordering::Relaxed);
         let held_up = left.as_ref().is_some_and(|left| left.held_up);
         drop(left);
         if held_up {
