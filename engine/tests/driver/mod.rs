@@ -4,7 +4,7 @@ mod host;
 
 use crate::model::choose::{Candidate, Pick, same_cost};
 use crate::model::op::Op;
-use crate::model::queue::{Order, Policy};
+use crate::model::queue::{LOOK_AHEAD, Order, Policy};
 use crate::model::{Config, Event, Model, Outcome, Refusal, Scope};
 use host::Host;
 use std::collections::BTreeMap;
@@ -72,6 +72,8 @@ pub struct Driver {
     attempts: BTreeMap<RequestId, Vec<Attempt>>,
     /// Those that ask to be admitted, by the model's ticket.
     waiting: BTreeMap<u64, Asked>,
+    /// The ticket of this very step.
+    newest: Option<u64>,
     seen: Seen,
 }
 
@@ -107,6 +109,7 @@ impl Driver {
             values: Vec::new(),
             attempts: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            newest: None,
             seen: BTreeMap::new(),
         };
         // Time 0 is left behind, so that there is something before the clock.
@@ -126,9 +129,9 @@ impl Driver {
                 && now > self.model.clock()
                 && !self.waiting.is_empty()
             {
-                self.step(&Op::Expire(now)).map_err(|why| format!("before {i}, {op:?}: {why}"))?;
+                self.step(&Op::Expire(now)).map_err(|why| format!("before {i}: {why}"))?;
             }
-            self.step(&op).map_err(|why| format!("operation {i}, {op:?}: {why}"))?;
+            self.step(&op).map_err(|why| format!("operation {i}, {}: {why}", brief(&op)))?;
             if closed {
                 closed = false;
                 let mut new = Driver::against(self.config.clone(), self.reference.clone());
@@ -163,10 +166,14 @@ impl Driver {
 
     fn step(&mut self, op: &Op) -> Result<(), Difference> {
         let epoch = self.pool.epoch();
+        let before = (!self.waiting.is_empty()).then(|| self.model.queue_in_words());
         let step = self.model.step(op);
         self.note(&step.outcome);
         self.answer(op, step.outcome)?;
-        self.events()?;
+        self.events().map_err(|why| match before {
+            Some(queue) => format!("{why}\nbefore that: {queue}"),
+            None => why,
+        })?;
         if step.epoch_moves && self.pool.epoch() == epoch {
             return Err("room may have appeared, but the epoch stands still".into());
         }
@@ -177,9 +184,10 @@ impl Driver {
     fn note(&mut self, outcome: &Outcome) {
         let mut see = |what| *self.seen.entry(what).or_default() += 1;
         match outcome {
-            Outcome::Pick(Err(why)) | Outcome::Done(Err(why)) | Outcome::Lost(Err(why)) => {
-                see(why.name());
-            }
+            Outcome::Pick(Err(why))
+            | Outcome::Done(Err(why))
+            | Outcome::Lost(Err(why))
+            | Outcome::Ticket(Err(why)) => see(why.name()),
             Outcome::Pick(Ok(pick)) => {
                 see("choice");
                 for (what, met) in [
@@ -341,6 +349,7 @@ impl Driver {
         let why = match want {
             Ok(ticket) => {
                 self.waiting.insert(ticket, asked);
+                self.newest = Some(ticket);
                 return Ok(());
             }
             Err(why) => why,
@@ -366,9 +375,20 @@ impl Driver {
                 Event::Admitted(ticket, pick) => (ticket, Ok(pick)),
                 Event::Refused(ticket, why) => (ticket, Err(why)),
             };
-            *self.seen.entry(if pick.is_ok() { "let in" } else { "refused" }).or_default() += 1;
+            let waited = Some(ticket) != self.newest;
+            *self
+                .seen
+                .entry(match pick {
+                    Ok(_) if waited => "let in after a wait",
+                    Ok(_) => "let in",
+                    Err(_) if waited => "refused while waiting",
+                    Err(_) => "refused",
+                })
+                .or_default() += 1;
             let Some(got) = told.remove(&ticket) else {
-                return differ(&format!("ticket {ticket}"), "waits", pick);
+                let told: Vec<_> =
+                    told.iter().map(|(t, r)| (*t, r.as_ref().map(|c| c.choice().rank))).collect();
+                return differ(&format!("ticket {ticket}"), told, pick);
             };
             self.waiting.remove(&ticket);
             let what = |why| format!("ticket {ticket}: {why}");
@@ -379,6 +399,16 @@ impl Driver {
                     Told::Value(told) => self.values.push(told.booking),
                     Told::Id(id, told) => self.attempt(id, told.placed.attempt)?,
                 }
+            }
+        }
+        self.newest = None;
+        for (what, met) in [
+            ("ten wait", self.waiting.len() >= 10),
+            ("more than L wait", self.waiting.len() > 1 + LOOK_AHEAD),
+            ("a head is guarded", self.model.guarded()),
+        ] {
+            if met {
+                *self.seen.entry(what).or_default() += 1;
             }
         }
         let left: Vec<String> = told
@@ -481,6 +511,43 @@ impl Driver {
         same("rejected", snapshot.counters.rejected, counters.rejected)?;
         same("now", self.pool.now(), self.model.clock())
     }
+}
+
+/// An operation in few words: what is as it mostly is is left out.
+pub fn brief(op: &Op) -> String {
+    let mut text = format!("{op:?}");
+    for usual in [
+        "prompt: None, ",
+        "overlaps: None, ",
+        "shared: [], ",
+        "constraints: None, ",
+        "lora: None, ",
+        "decode: None, ",
+        "class: None, ",
+        "strict_class: false, ",
+        "strict_priority: 0, ",
+        "priority_jump: 0.0, ",
+        "due: None, ",
+        "do_not_queue: false, ",
+        "upstream: false, ",
+        "overrides: None, ",
+        ", seed: None",
+        "pin: None, ",
+        "affinity: None, ",
+        "allow: None, ",
+        "deny: [], ",
+        "prefer: [], ",
+        "taints: [], ",
+        "domains: [], ",
+        "loras: [], ",
+        ", stable_id: None",
+        ", domain: []",
+        "max_num_batched_tokens: None, ",
+        "total_kv_blocks: None, ",
+    ] {
+        text = text.replace(usual, "");
+    }
+    text
 }
 
 /// The engine's pool of these settings and workers.

@@ -45,7 +45,7 @@ use choose::{Pick, View};
 use custom::Custom;
 use fleet::Fleet;
 use limits::Row;
-use op::{Nth, Op};
+use op::{Mixture, Nth, Op};
 use queue::{Policy, Queue, Turns, Waiting};
 use rows::{Live, Load, MAX_BLOCKS};
 use std::collections::BTreeMap;
@@ -84,6 +84,8 @@ pub struct Config {
     pub policy: Option<Policy>,
     /// Whether `admit` chooses only among ranks with room for the class.
     pub class_room_only: bool,
+    /// Which operations it is to meet.
+    pub mixture: Mixture,
     /// Who is there at the start.
     pub fleet: Vec<WorkerSpec>,
 }
@@ -100,6 +102,7 @@ impl Default for Config {
             custom: Custom::default(),
             policy: None,
             class_room_only: false,
+            mixture: Mixture::Plain,
             fleet: Vec::new(),
         }
     }
@@ -467,6 +470,22 @@ impl Model {
     /// The tickets of those who wait, in the order of arrival: what [`Nth`] counts in.
     pub fn waiting(&self) -> Vec<u64> {
         self.queue.waiting.keys().copied().collect()
+    }
+
+    /// Whether somebody waits who may not be passed any more.
+    pub fn guarded(&self) -> bool {
+        self.queue.waiting.values().any(|w| w.passed >= queue::PASSES)
+    }
+
+    /// Who waits, class by class, and whose turn it is, for whoever reads a difference.
+    pub fn queue_in_words(&self) -> String {
+        let mut text = format!("{:?}", self.queue.turns());
+        for (i, class) in self.queue.policy.classes.iter().enumerate() {
+            let line = self.queue.line(i);
+            let costs = line.iter().map(|t| (*t, self.queue.waiting[t].cost()));
+            text += &format!("\n  {} (ticket, cost): {:?}", class.name, costs.collect::<Vec<_>>());
+        }
+        text
     }
 
     /// The class of whoever was let in last.
@@ -902,7 +921,7 @@ impl Model {
             // What lost its rank has nothing left to take off.
             a.stands(&self.fleet) && self.bookings.get(key).is_none_or(|b| lighter(a, b))
         });
-        let policy = &self.queue.policy != &before.queue.policy;
+        let policy = self.queue.policy != before.queue.policy;
         taken_off
             || policy
             || self.head_withdrawn

@@ -116,43 +116,52 @@ impl Dice for Seeded {
     }
 }
 
+/// What a stream of operations is mostly about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mixture {
+    /// Everything, on a fleet with room.
+    Plain,
+    /// Classes that wait for few ranks.
+    Crowd,
+}
+
 /// How to draw one kind of operation.
 type Draw = fn(&mut dyn Dice, &Config) -> Op;
 
-/// Every kind of operation, its share in 1,000 and how it is drawn. A tape of zeros gives the
-/// first.
-pub const KINDS: [(&str, u32, Draw); 29] = [
-    ("export", 10, |_, _| Op::Export),
-    ("select", 40, |d, c| Op::Select(request(d, c))),
-    ("book", 70, |d, c| Op::Book(request(d, c))),
-    ("book_as", 60, |d, c| Op::BookAs(id(d), request(d, c))),
-    ("admit", 180, |d, c| Op::Admit(waiting(d, c))),
-    ("admit_as", 120, |d, c| Op::AdmitAs(id(d), waiting(d, c))),
-    ("cancel", 35, |d, _| Op::Cancel(nth(d))),
-    ("reload", 12, |d, _| Op::Reload(policy(d))),
-    ("import_as", 30, |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
-    ("complete", 20, |d, _| Op::Complete(nth(d))),
-    ("output", 20, |d, _| Op::Output(nth(d), output(d))),
-    ("move", 20, |d, _| Op::Move(nth(d), rank(d))),
-    ("free", 45, |d, _| Op::Free(nth(d))),
-    ("drop", 25, |d, _| Op::Drop(nth(d))),
-    ("complete_id", 20, |d, _| Op::CompleteId(id(d))),
-    ("output_id", 20, |d, _| Op::OutputId(id(d), output(d))),
-    ("move_id", 15, |d, _| Op::MoveId(id(d), rank(d))),
-    ("free_id", 50, |d, _| Op::FreeId(id(d))),
-    ("free_attempt", 15, |d, _| Op::FreeAttempt(id(d), d.roll(3))),
-    ("upsert", 40, |d, _| Op::Upsert(spec(d))),
-    ("remove", 12, |d, _| Op::Remove(worker(d))),
-    ("reconcile", 10, |d, _| Op::Reconcile((0..d.roll(5)).map(|_| spec(d)).collect())),
-    ("available", 25, |d, _| Op::Available(worker(d), d.roll(3) != 1)),
-    ("overloaded", 25, |d, _| {
+/// Every kind of operation, its share in 1,000 of either mixture, and how it is drawn. A tape of
+/// zeros gives the first.
+pub const KINDS: [(&str, [u32; 2], Draw); 29] = [
+    ("export", [10, 10], |_, _| Op::Export),
+    ("select", [40, 10], |d, c| Op::Select(request(d, c))),
+    ("book", [70, 20], |d, c| Op::Book(request(d, c))),
+    ("book_as", [60, 10], |d, c| Op::BookAs(id(d), request(d, c))),
+    ("admit", [180, 280], |d, c| Op::Admit(waiting(d, c))),
+    ("admit_as", [120, 110], |d, c| Op::AdmitAs(id(d), waiting(d, c))),
+    ("cancel", [35, 40], |d, _| Op::Cancel(nth(d))),
+    ("reload", [12, 10], |d, _| Op::Reload(policy(d))),
+    ("import_as", [30, 10], |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
+    ("complete", [20, 30], |d, _| Op::Complete(nth(d))),
+    ("output", [20, 10], |d, _| Op::Output(nth(d), output(d))),
+    ("move", [20, 10], |d, _| Op::Move(nth(d), rank(d))),
+    ("free", [45, 120], |d, _| Op::Free(nth(d))),
+    ("drop", [25, 50], |d, _| Op::Drop(nth(d))),
+    ("complete_id", [20, 20], |d, _| Op::CompleteId(id(d))),
+    ("output_id", [20, 10], |d, _| Op::OutputId(id(d), output(d))),
+    ("move_id", [15, 10], |d, _| Op::MoveId(id(d), rank(d))),
+    ("free_id", [50, 90], |d, _| Op::FreeId(id(d))),
+    ("free_attempt", [15, 10], |d, _| Op::FreeAttempt(id(d), d.roll(3))),
+    ("upsert", [40, 20], |d, _| Op::Upsert(spec(d))),
+    ("remove", [12, 10], |d, _| Op::Remove(worker(d))),
+    ("reconcile", [10, 10], |d, c| Op::Reconcile(fleet(d, c))),
+    ("available", [25, 20], |d, _| Op::Available(worker(d), d.roll(3) != 1)),
+    ("overloaded", [25, 20], |d, _| {
         Op::Overloaded(worker(d), d.roll(2) == 1, some(d, |d| Time::from_millis(after(d))))
     }),
-    ("update_thresholds", 15, |d, _| Op::UpdateThresholds(update(d))),
-    ("set_thresholds", 20, |d, _| Op::SetThresholds(thresholds(d))),
-    ("clear_thresholds", 11, |_, _| Op::ClearThresholds),
-    ("expire", 25, |d, _| Op::Expire(now(d))),
-    ("close", 10, |_, _| Op::Close),
+    ("update_thresholds", [15, 10], |d, _| Op::UpdateThresholds(update(d))),
+    ("set_thresholds", [20, 10], |d, _| Op::SetThresholds(thresholds(d))),
+    ("clear_thresholds", [11, 10], |_, _| Op::ClearThresholds),
+    ("expire", [25, 20], |d, _| Op::Expire(now(d))),
+    ("close", [10, 10], |_, _| Op::Close),
 ];
 
 /// A relative instant that stands for one before everything seen.
@@ -161,10 +170,12 @@ const STALE: Time = Time::from_nanos(u64::MAX - 1);
 impl Op {
     /// Draws an operation for a pool with these settings. Its times are relative to the clock.
     pub fn draw(dice: &mut dyn Dice, config: &Config) -> Op {
-        let total = KINDS.iter().map(|k| k.1).sum();
+        let share = |shares: &[u32; 2]| shares[config.mixture as usize];
+        let total = KINDS.iter().map(|k| share(&k.1)).sum();
         let mut at = dice.roll(total);
-        for (_, share, draw) in &KINDS {
-            if at < *share {
+        for (_, shares, draw) in &KINDS {
+            let share = share(shares);
+            if at < share {
                 return draw(dice, config);
             }
             at -= share;
@@ -245,7 +256,42 @@ impl Op {
 }
 
 /// Draws the settings of a pool.
-pub fn config(d: &mut dyn Dice) -> Config {
+pub fn config(d: &mut dyn Dice, mixture: Mixture) -> Config {
+    match mixture {
+        Mixture::Plain => plain(d),
+        Mixture::Crowd => crowd(d),
+    }
+}
+
+/// Few ranks, and classes that wait for them; costs and reject thresholds as they come.
+fn crowd(d: &mut dyn Dice) -> Config {
+    let mut config = Config { mixture: Mixture::Crowd, ..Config::default() };
+    config.weights.device = of(d, &[1.0, 1.0, 4.0]);
+    config.track_blocks = d.roll(3) != 2;
+    config.class_room_only = d.roll(6) == 5;
+    config.lease = of(d, &[None, None, Some(Duration::from_millis(400))]);
+    config.fleet = (1..=1 + u64::from(d.roll(3)))
+        .map(|id| {
+            let spec = WorkerSpec::new(id).ranks(0, of(d, &[1, 1, 2]));
+            spec.max_num_batched_tokens(64).total_kv_blocks(16).taint(TAINTS[id as usize % 2])
+        })
+        .collect();
+    let explicit = 2 + d.roll(3);
+    let names = ["e", "f", "g", "h"];
+    let mut classes = vec![class(d, "u", Some(("u".into(), "all".into())))];
+    for name in &names[..explicit as usize] {
+        let mut class = class(d, name, None);
+        class.quantum = of(d, &[10, 10, 100, 16, 400, 1, 3]);
+        class.thresholds.prefill_tokens = Some(of(d, &[0, 0, 0, 16]));
+        class.limits = [None; 3];
+        classes.push(class);
+    }
+    let buckets = vec![(0, "all".into())];
+    config.policy = Some(Policy { default_family: "u".into(), buckets, classes });
+    config
+}
+
+fn plain(d: &mut dyn Dice) -> Config {
     let mut weights = Weights::default();
     weights.device = of(d, &[1.0, 1.0, 0.0, 2.0, 0.5]);
     weights.host = of(d, &[0.75, 0.0, 1.0]);
@@ -285,6 +331,7 @@ pub fn config(d: &mut dyn Dice) -> Config {
         },
         policy: some(d, policy),
         class_room_only: d.roll(6) == 5,
+        mixture: Mixture::Plain,
         fleet: (0..d.roll(4)).map(|i| valid(d, u64::from(i) + 1)).collect(),
     }
 }
@@ -307,6 +354,14 @@ fn nth(d: &mut dyn Dice) -> Nth {
 
 fn id(d: &mut dyn Dice) -> RequestId {
     RequestId(u128::from(d.roll(6)))
+}
+
+/// A whole set; for a crowd mostly the one that it started with.
+fn fleet(d: &mut dyn Dice, config: &Config) -> Vec<WorkerSpec> {
+    if config.mixture == Mixture::Crowd && d.roll(4) != 3 {
+        return config.fleet.clone();
+    }
+    (0..d.roll(5)).map(|_| spec(d)).collect()
 }
 
 /// Five workers are declared now and then; the sixth never is.
@@ -447,6 +502,9 @@ fn class(d: &mut dyn Dice, name: &str, cell: Option<(vacancy::Name, vacancy::Nam
 
 /// A request that may wait.
 fn waiting(d: &mut dyn Dice, config: &Config) -> Request {
+    if config.mixture == Mixture::Crowd && d.roll(8) != 7 {
+        return one_of_a_crowd(d);
+    }
     let mut r = request(d, config);
     if d.roll(2) == 1 {
         r = r.class(of(d, &["v", "e", "u", "f", "w", "u_all"]));
@@ -458,6 +516,35 @@ fn waiting(d: &mut dyn Dice, config: &Config) -> Request {
         r.due = Some(Time::from_millis(of(d, &[150, 40, 300])));
     }
     r.do_not_queue = d.roll(12) == 11;
+    r
+}
+
+/// A plain request of some class, now and then with a wish of its own.
+fn one_of_a_crowd(d: &mut dyn Dice) -> Request {
+    let mut r = Request::new(of(d, &[3, 3, 10, 16, 40, 100, 1, 0]));
+    r = r.class(of(d, &["e", "f", "g", "h", "u"]));
+    r.now = of(d, &[Time::ZERO, Time::ZERO, Time::from_millis(1), Time::from_millis(5)]);
+    r.strict_priority = of(d, &[0, 0, 0, 0, 0, 0, 1, -1]);
+    r.priority_jump = of(d, &[0.0, 0.0, 0.0, 0.0, 0.001, 2.0]);
+    if d.roll(8) == 7 {
+        r.due = Some(Time::from_millis(of(d, &[10, 3, 50])));
+    }
+    let near = |d: &mut dyn Dice| of(d, &[1, 1, 2, 3u64]);
+    let mut c = Constraints::new();
+    match d.roll(10) {
+        5 => c = c.pin(Target { worker: WorkerId(near(d)), dp_rank: some(d, |d| d.roll(2)) }),
+        6 => c = c.allow([near(d)]),
+        7 => c = c.deny([near(d)]),
+        8 => c = c.taint(of(d, &TAINTS)),
+        9 => c = c.affinity(Target::worker(near(d))),
+        _ => {}
+    }
+    if c != Constraints::new() {
+        r = r.constraints(c);
+    }
+    if d.roll(3) == 2 {
+        r = r.overlaps([Overlap::device(Rank::new(near(d), 0), of(d, &[1.0, 4.0, 16.0]))]);
+    }
     r
 }
 
@@ -595,19 +682,24 @@ mod tests {
 
     #[test]
     fn twenty_kinds_and_more_are_drawn_each_at_least_once_in_a_hundred() {
-        let mut dice = Seeded(7);
-        let mut seen = BTreeMap::<_, u32>::new();
-        for _ in 0..20_000 {
-            *seen.entry(Op::draw(&mut dice, &Config::default()).kind()).or_default() += 1;
-        }
-        assert!(seen.len() >= 20);
-        let total: u32 = KINDS.iter().map(|k| k.1).sum();
-        assert_eq!(total, 1000);
-        for (name, share, _) in KINDS {
-            assert!(share >= 10, "{name}");
-            let expected = f64::from(share) * 20.0;
-            let off = (f64::from(seen[name]) - expected).abs();
-            assert!(off < 5.0 * expected.sqrt(), "{name}: {} of 20,000", seen[name]);
+        for mixture in [Mixture::Plain, Mixture::Crowd] {
+            let config = Config { mixture, ..Config::default() };
+            let mut dice = Seeded(7);
+            let mut seen = BTreeMap::<_, u32>::new();
+            for _ in 0..20_000 {
+                *seen.entry(Op::draw(&mut dice, &config).kind()).or_default() += 1;
+            }
+            assert!(seen.len() >= 20);
+            let share = |shares: [u32; 2]| shares[mixture as usize];
+            let total: u32 = KINDS.iter().map(|k| share(k.1)).sum();
+            assert_eq!(total, 1000);
+            for (name, shares, _) in KINDS {
+                let share = share(shares);
+                assert!(share >= 10, "{name}");
+                let expected = f64::from(share) * 20.0;
+                let off = (f64::from(seen[name]) - expected).abs();
+                assert!(off < 5.0 * expected.sqrt(), "{name}: {} of 20,000", seen[name]);
+            }
         }
     }
 

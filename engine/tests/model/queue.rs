@@ -9,8 +9,8 @@
 //! - The turn goes round the ring in the order of declaration. Its holder serves while its credit
 //!   covers its next head; then it is granted its quantum, once a turn; when that does not cover the
 //!   head either, the turn goes on. Whoever the turn comes to spends what it has before it is
-//!   granted anything. A round in which every class that could go was granted and none could move
-//!   is repeated as often as it takes, at once.
+//!   granted anything. If the turn goes all the way round in vain, every class that could go is
+//!   granted the fewest whole rounds more that let one of them, and the first that they let goes.
 //! - A class that lost its turn because it was blocked, its quantum already granted, first spends
 //!   the rest of it when the turn comes round, as the end of that turn: a quantum more would be
 //!   earned by being blocked.
@@ -261,6 +261,11 @@ impl Queue {
         Queue { policy, waiting: BTreeMap::new(), turns }
     }
 
+    /// Whose turn it is.
+    pub fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
     /// What `class` has waiting.
     pub fn depth(&self, class: usize) -> Depth {
         let mut d = Depth::default();
@@ -433,27 +438,29 @@ impl Queue {
             }
             None => t.interrupted[holder] = t.granted && self.depth(holder).requests > 0,
         }
-        loop {
-            for _ in 0..classes {
-                t.holder = (t.holder + 1) % classes;
-                let c = t.holder;
-                let Some(ticket) = ready[c] else { continue };
-                t.granted = std::mem::take(&mut t.interrupted[c]);
-                if lacks(&t, c, ticket) > 0 {
-                    t.credit[c] += quantum(c);
-                    t.granted = true;
-                }
-                if lacks(&t, c, ticket) == 0 {
-                    return Some((ticket, t));
-                }
+        let ring: Vec<(usize, u64)> = (1..=classes)
+            .map(|step| (holder + step) % classes)
+            .filter_map(|c| Some((c, ready[c]?)))
+            .collect();
+        for &(c, ticket) in &ring {
+            t.holder = c;
+            t.granted = std::mem::take(&mut t.interrupted[c]);
+            if lacks(&t, c, ticket) > 0 {
+                t.credit[c] += quantum(c);
+                t.granted = true;
             }
-            // Rounds that would move nobody.
-            let could_go: Vec<(usize, u64)> =
-                ready.iter().enumerate().filter_map(|(c, ticket)| Some((c, (*ticket)?))).collect();
-            let rounds = could_go.iter().map(|(c, k)| lacks(&t, *c, *k).div_ceil(quantum(*c)));
-            let in_vain = rounds.min().expect("somebody could go") - 1;
-            could_go.iter().for_each(|(c, _)| t.credit[*c] += in_vain * quantum(*c));
+            if lacks(&t, c, ticket) == 0 {
+                return Some((ticket, t));
+            }
         }
+        // Everybody who could go was granted a quantum in vain. Whole rounds, at once, to all.
+        let needs = ring.iter().map(|(c, k)| lacks(&t, *c, *k).div_ceil(quantum(*c)));
+        let rounds = needs.min().expect("somebody could go");
+        ring.iter().for_each(|(c, _)| t.credit[*c] += rounds * quantum(*c));
+        let pays = ring.iter().find(|(c, ticket)| lacks(&t, *c, *ticket) == 0);
+        let &(c, ticket) = pays.expect("as many rounds as one of them needs");
+        t.holder = c;
+        Some((ticket, t))
     }
 }
 
@@ -477,3 +484,6 @@ pub fn impossible(fleet: &Fleet, request: &Request) -> bool {
     reachable.workers.values_mut().for_each(|w| w.available = true);
     reachable.eligible(request).is_err()
 }
+
+#[cfg(test)]
+mod tests;
