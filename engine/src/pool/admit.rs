@@ -109,16 +109,6 @@ enum State {
     Waiting(Arc<Pending>, EntryId),
 }
 
-/// How somebody left who withdrew.
-enum Left {
-    /// It waited still.
-    Waiting,
-    /// It was let in, and had not seen it.
-    Chosen(Delivered),
-    /// It was over.
-    Over,
-}
-
 /// The part of an admission that does not know whether it is by value or by id.
 struct Ticket {
     handle: Arc<Handle>,
@@ -180,14 +170,18 @@ impl Handle {
         Ticket { handle: Arc::clone(self), state: over(Err(error)) }
     }
 
-    fn enter(self: &Arc<Self>, request: Request, checked: Checked) -> Ticket {
-        let state = match self.first_attempt(&request, checked) {
+    fn enter(self: &Arc<Self>, mut request: Request, checked: Checked) -> Ticket {
+        let first = self.inner.check_due(&request, checked.now).and_then(|()| {
+            self.inner.classify(&mut request)?;
+            self.first_attempt(&request, checked)
+        });
+        let state = match first {
             Ok(First::In(delivered)) => {
                 self.stripe().admitted.fetch_add(1, Ordering::Relaxed);
                 over(Ok((delivered, false)))
             }
             Ok(First::Wait(newcomer)) => self.wait(request, checked, newcomer),
-            Err(error) => return self.refused(error),
+            Err(error) => over(Err(self.inner.refused(error))),
         };
         Ticket { handle: Arc::clone(self), state }
     }
@@ -195,7 +189,10 @@ impl Handle {
     /// Everything that can be said without the queue's lock.
     fn first_attempt(&self, request: &Request, checked: Checked) -> Result<First, Error> {
         let inner = &*self.inner;
-        inner.check_due(request, checked.now)?;
+        // A classifier may have changed it.
+        if self.inner.classifier.is_some() {
+            inner.check_due(request, checked.now)?;
+        }
         loop {
             let newcomer = inner.newcomer(request)?;
             let spec = newcomer.spec();
@@ -240,6 +237,7 @@ impl Handle {
             priority_jump: request.jump(),
             arrival: checked.now,
             uncached: newcomer.uncached(&request),
+            cost: request.cost,
         };
         let class = request.class.clone();
         let isl = request.isl;
@@ -257,10 +255,7 @@ impl Handle {
         });
         let entry = match entered {
             Err(_) => return over(Err(Error::Closed)),
-            Ok(Err(error)) => {
-                inner.rejected.count(&error);
-                return over(Err(error));
-            }
+            Ok(Err(error)) => return over(Err(inner.refused(error))),
             Ok(Ok(entry)) => entry,
         };
         if do_not_queue || !inner.is_known_closed(entry) {
@@ -274,12 +269,11 @@ impl Handle {
             }
             let waiting = inner.bench.with(|bench| bench.waiting(newcomer.class));
             let class = newcomer.spec().name.clone();
-            let refusal = Error::WouldQueue { class, waiting: waiting.saturating_sub(1) };
             return match ticket.withdraw() {
-                Left::Chosen(delivered) => over(Ok((delivered, false))),
-                Left::Waiting | Left::Over => {
-                    inner.rejected.count(&refusal);
-                    over(Err(refusal))
+                Some(delivered) => over(Ok((delivered, false))),
+                None => {
+                    let waiting = waiting.saturating_sub(1);
+                    over(Err(inner.refused(Error::WouldQueue { class, waiting })))
                 }
             };
         }
@@ -328,7 +322,7 @@ impl Inner {
     }
 
     /// The most cached tokens that a structurally eligible rank has.
-    fn best_cached(&self, view: &View, request: &Request) -> Result<u32, Error> {
+    pub(crate) fn best_cached(&self, view: &View, request: &Request) -> Result<u32, Error> {
         with_arena(|arena| {
             let constraints = request.constraints.as_deref();
             let lora = request.lora.as_ref();
@@ -410,19 +404,19 @@ impl Ticket {
         }
     }
 
-    /// Leaves.
-    fn withdraw(&mut self) -> Left {
+    /// Leaves. What was delivered and not seen comes back.
+    fn withdraw(&mut self) -> Option<Delivered> {
         let State::Waiting(pending, entry) = std::mem::replace(&mut self.state, State::Over(None))
         else {
-            return Left::Over;
+            return None;
         };
         match pending.waiter.cancel() {
             Cancelled::Withdrawn { baton } => {
                 self.handle.inner.withdrawn(entry, baton);
-                Left::Waiting
+                None
             }
-            Cancelled::Chosen(delivered) => Left::Chosen(delivered),
-            Cancelled::Over => Left::Over,
+            Cancelled::Chosen(delivered) => Some(delivered),
+            Cancelled::Over => None,
         }
     }
 
@@ -447,14 +441,10 @@ impl Drop for Ticket {
             }
             waiting => {
                 self.state = waiting;
-                match self.withdraw() {
-                    Left::Chosen(delivered) => Some(delivered),
-                    Left::Waiting => {
-                        self.handle.stripe().cancelled.fetch_add(1, Ordering::Relaxed);
-                        None
-                    }
-                    Left::Over => None,
+                if self.is_waiting() {
+                    self.handle.stripe().cancelled.fetch_add(1, Ordering::Relaxed);
                 }
+                self.withdraw()
             }
         };
         if let Some(mut delivered) = unseen {

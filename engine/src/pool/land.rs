@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::fleet::block::SlotId;
 use crate::fleet::view::View;
 use crate::grace::Guard;
+use crate::load::events::LoadChange;
 use crate::load::prompts::At;
 use crate::load::row::{Load, Row};
 use crate::load::slot::{self, Refusal};
@@ -18,12 +19,23 @@ use crate::names::Rank;
 use crate::pass::full::cached_tokens;
 use crate::pins::pin;
 use crate::pool::Inner;
+use crate::pool::peers::Told;
 use crate::sync::atomic::Ordering;
+
+/// Which ranks a booking may be moved to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Those of available workers.
+    Available,
+    /// All that are declared: it is there already, says another router.
+    Declared,
+}
 
 /// What is put on a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Booking,
+    /// A booking, with the output blocks that it brings from another rank.
+    Booking { output: u32 },
     Hold,
 }
 
@@ -50,7 +62,7 @@ impl Inner {
         origin: Origin,
         judge: impl Fn(Row) -> bool,
     ) -> Result<Landed, Refusal> {
-        self.put_on(view, guard, slot, tokens, origin, Kind::Booking, judge)
+        self.put_on(view, guard, slot, tokens, origin, Kind::Booking { output: 0 }, judge)
     }
 
     /// Sets a request's prompt blocks aside on a slot if `judge` passes the row.
@@ -65,7 +77,7 @@ impl Inner {
         self.put_on(view, guard, slot, 0, origin, Kind::Hold, judge)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a landing is made of; two callers, above")]
+    #[expect(clippy::too_many_arguments, reason = "what a landing is made of; few callers, in this file")]
     fn put_on(
         &self,
         view: &View,
@@ -88,11 +100,15 @@ impl Inner {
             unshared: 0,
             held: None,
             set_aside: None,
+            added: 0,
+            told: Told::default(),
             origin,
         };
         // Counted before the row is: who kills the row then sees every request that came first
         // (the swap below releases, `kill` acquires), and `remove` can tell what it lost.
-        if kind == Kind::Booking {
+        let mut output = 0;
+        if let Kind::Booking { output: brought } = kind {
+            output = brought;
             live.requests[lane].fetch_add(1, Ordering::Relaxed);
         }
         let mut blocks = 0;
@@ -101,7 +117,9 @@ impl Inner {
                 let mut prompts = live.prompts[lane].lock();
                 let missing = prompts.missing(prompt.shared());
                 blocks = missing.blocks();
-                let load = Load::new(tokens, blocks);
+                landed.unshared = output;
+                // More than 32 bits hold is more than a row does.
+                let load = Load::new(tokens, blocks.saturating_add(output));
                 let added = slot::add(&live.rows[lane], load, judge);
                 if added.is_ok() {
                     landed.held = Some(prompts.enter(missing, self.at(slot, guard)));
@@ -112,13 +130,13 @@ impl Inner {
                 if self.settings.track_blocks {
                     blocks = landed.origin.prompt_blocks;
                 }
-                landed.unshared = blocks;
+                landed.unshared = blocks.saturating_add(output);
                 slot::add(&live.rows[lane], Load::new(tokens, landed.unshared), judge)
             }
         };
         match (kind, added.is_ok()) {
-            (Kind::Booking, true) | (Kind::Hold, false) => {}
-            (Kind::Booking, false) => {
+            (Kind::Booking { .. }, true) | (Kind::Hold, false) => {}
+            (Kind::Booking { .. }, false) => {
                 live.requests[lane].fetch_sub(1, Ordering::Relaxed);
             }
             (Kind::Hold, true) => {
@@ -126,6 +144,7 @@ impl Inner {
                 landed.set_aside = Some(blocks);
             }
         }
+        landed.added = blocks;
         // Also after a refusal: what proposed this rank must look at it again.
         live.bump();
         added.map(|_| landed)
@@ -182,6 +201,8 @@ impl Inner {
             unshared: 0,
             held: None,
             set_aside: None,
+            added: 0,
+            told: Told::default(),
             origin,
         };
         live.requests[lane].fetch_add(1, Ordering::Relaxed);
@@ -222,6 +243,7 @@ impl Inner {
         };
         match swapped {
             Ok(_) => {
+                landed.added = on;
                 let blocks = hold.set_aside.take().unwrap_or(0);
                 live.held[lane].fetch_sub(blocks, Ordering::Relaxed);
                 live.bump();
@@ -235,9 +257,32 @@ impl Inner {
         }
     }
 
+    /// A booking ends: all that is left comes off, and others are told. No lock may be held.
+    pub(crate) fn end(&self, landed: &mut Landed) {
+        let room = self.give_back(landed);
+        self.tell(landed.told, LoadChange::Free);
+        self.signal_if(room);
+    }
+
+    /// After [`complete_prefill`](Self::complete_prefill), with no lock held.
+    pub(crate) fn prefill_was_completed(&self, done: bool, told: Told) {
+        if done {
+            self.tell(told, LoadChange::PrefillCompleted);
+            self.signal.release_and_tell();
+        }
+    }
+
+    /// After [`move_landed`](Self::move_landed), with no lock held.
+    pub(crate) fn was_moved(&self, room: bool, told: Told, rank: Rank) {
+        self.tell(told, LoadChange::Move { rank });
+        self.signal_if(room);
+    }
+
     /// Takes the prefill tokens off, once.
     pub(crate) fn complete_prefill(&self, landed: &mut Landed) -> bool {
         let tokens = std::mem::take(&mut landed.tokens);
+        // What was cached matters to a move only while the prompt is still to be computed.
+        landed.origin.overlaps = None;
         if std::mem::replace(&mut landed.prefill_done, true) || tokens == 0 {
             return false;
         }
@@ -280,41 +325,41 @@ impl Inner {
         }
     }
 
-    /// Moves a booking: onto the new rank, then off the old one. `true`: a row went down, be it
-    /// the new one, because the move was taken back.
+    /// Moves a booking: onto the new rank, then off the old one. `true`: the old row went down.
     pub(crate) fn move_landed(
         &self,
         landed: &mut Landed,
         target: Rank,
-    ) -> (Result<(), Error>, bool) {
+        which: Target,
+    ) -> Result<bool, Error> {
         let mut new = {
             let guard = pin();
             let view = self.view.load(&guard);
-            let slot = view.slot(target).filter(|s| view.block(*s).available & s.bit() != 0);
-            let Some(slot) = slot else { return (Err(Error::NoEndpoints), false) };
+            let slot = view.slot(target).ok_or(Error::NoEndpoints)?;
+            if which == Target::Available && view.block(slot).available & slot.bit() == 0 {
+                return Err(Error::NoEndpoints);
+            }
             if slot == landed.slot && view.life(slot) == landed.life {
-                return (Ok(()), false);
+                return Ok(false);
             }
             let origin = landed.origin.clone();
             let cached = self.cached_on(&origin, target);
             let tokens = if landed.prefill_done { 0 } else { origin.tokens(cached) };
-            let output = landed.output();
-            let mut new = match self.land(view, &guard, slot, tokens, origin, |_| true) {
+            // All at once: there is nothing to take back if the output does not fit.
+            let kind = Kind::Booking { output: landed.output() };
+            let put_on = self.put_on(view, &guard, slot, tokens, origin, kind, |_| true);
+            let mut new = match put_on {
                 Ok(new) => new,
-                Err(Refusal::Overflow) => {
-                    return (Err(Error::RowOverflow { rank: target }), false);
-                }
+                Err(Refusal::Overflow) => return Err(Error::RowOverflow { rank: target }),
                 // Removed since the view was read: it is unknown now.
-                Err(Refusal::Dead | Refusal::Full(_)) => return (Err(Error::NoEndpoints), false),
+                Err(Refusal::Dead | Refusal::Full(_)) => return Err(Error::NoEndpoints),
             };
             new.prefill_done = landed.prefill_done;
-            if let Err(error) = self.add_output(&mut new, output) {
-                return (Err(error), self.give_back(&mut new));
-            }
+            new.told = std::mem::take(&mut landed.told);
             new
         };
         std::mem::swap(landed, &mut new);
-        (Ok(()), self.give_back(&mut new))
+        Ok(self.give_back(&mut new))
     }
 
     /// Prompt tokens that the request has cached on `rank`, by the overlaps it came with.

@@ -9,8 +9,8 @@
 //! - The turn goes round the ring in the order of declaration. Its holder serves while its credit
 //!   covers its next head; then it is granted its quantum, once a turn; when that does not cover the
 //!   head either, the turn goes on. Whoever the turn comes to spends what it has before it is
-//!   granted anything. If the turn goes all the way round in vain, every class that could go is
-//!   granted the fewest whole rounds more that let one of them, and the first that they let goes.
+//!   granted anything. A round in which every class that could go was granted and none could move
+//!   is repeated as often as it takes, at once.
 //! - A class that lost its turn because it was blocked, its quantum already granted, first spends
 //!   the rest of it when the turn comes round, as the end of that turn: a quantum more would be
 //!   earned by being blocked.
@@ -453,13 +453,19 @@ impl Queue {
                 return Some((ticket, t));
             }
         }
-        // Everybody who could go was granted a quantum in vain. Whole rounds, at once, to all.
+        // Everybody who could go was granted a quantum in vain. The ring goes round as often as the
+        // first that can pay needs; those after it are not come to in the last of these rounds.
         let needs = ring.iter().map(|(c, k)| lacks(&t, *c, *k).div_ceil(quantum(*c)));
         let rounds = needs.min().expect("somebody could go");
-        ring.iter().for_each(|(c, _)| t.credit[*c] += rounds * quantum(*c));
-        let pays = ring.iter().find(|(c, ticket)| lacks(&t, *c, *ticket) == 0);
-        let &(c, ticket) = pays.expect("as many rounds as one of them needs");
-        t.holder = c;
+        ring.iter().for_each(|(c, _)| t.credit[*c] += (rounds - 1) * quantum(*c));
+        for &(c, ticket) in &ring {
+            t.holder = c;
+            t.credit[c] += quantum(c);
+            if lacks(&t, c, ticket) == 0 {
+                break;
+            }
+        }
+        let ticket = ready[t.holder].expect("it could go");
         Some((ticket, t))
     }
 }
