@@ -4,9 +4,12 @@
 use crate::choice::Choice;
 use crate::error::Error;
 use crate::fleet::block::SlotId;
+use crate::load::events::{LoadChange, RouterId};
 use crate::load::prompts::Held;
 use crate::names::{Attempt, Rank, RequestId, WorkerId};
 use crate::pool::Handle;
+use crate::pool::land::Target;
+use crate::pool::peers::Told;
 use crate::request::{Overlap, Prompt};
 use crate::sync::{Arc, Mutex};
 use std::fmt;
@@ -26,6 +29,10 @@ pub(crate) struct Landed {
     /// Blocks of the row that were set aside by this, for a hold; `None`: a booking, which counts
     /// as a request instead.
     pub(crate) set_aside: Option<u32>,
+    /// Blocks that it put on the row when it landed.
+    pub(crate) added: u32,
+    /// Its name among this router's bookings, if its changes are told to others.
+    pub(crate) told: Told,
     pub(crate) origin: Origin,
 }
 
@@ -66,8 +73,12 @@ impl Booking {
 
     /// Takes the prefill tokens off the rank; again is a no-op.
     pub fn prefill_completed(&self) {
-        let signal = self.handle.inner.complete_prefill(&mut self.landed.lock());
-        self.handle.inner.signal_if(signal);
+        let inner = &self.handle.inner;
+        let (done, told) = {
+            let mut landed = self.landed.lock();
+            (inner.complete_prefill(&mut landed), landed.told)
+        };
+        inner.prefill_was_completed(done, told);
     }
 
     /// Adds `blocks` output blocks, shared with nobody. Limits are not judged.
@@ -75,7 +86,12 @@ impl Booking {
     /// # Errors
     /// `RowOverflow`: the row could not show them; nothing changed.
     pub fn add_output_blocks(&self, blocks: u32) -> Result<(), Error> {
-        self.handle.inner.add_output(&mut self.landed.lock(), blocks)
+        let inner = &self.handle.inner;
+        let (added, told) = {
+            let mut landed = self.landed.lock();
+            (inner.add_output(&mut landed, blocks), landed.told)
+        };
+        added.map(|()| inner.tell(told, LoadChange::Output { blocks }))
     }
 
     /// Moves the load to another rank (fail-over): added there first, then taken off here, so that
@@ -86,8 +102,12 @@ impl Booking {
     /// `NoEndpoints`: the target is unknown or unavailable. `RowOverflow`: its row is out of bits.
     /// Nothing changed.
     pub fn move_to(&self, target: Rank) -> Result<(), Error> {
-        let signal = self.handle.inner.move_landed(&mut self.landed.lock(), target)?;
-        self.handle.inner.signal_if(signal);
+        let inner = &self.handle.inner;
+        let (signal, told) = {
+            let mut landed = self.landed.lock();
+            (inner.move_landed(&mut landed, target, Target::Available)?, landed.told)
+        };
+        inner.was_moved(signal, told, target);
         Ok(())
     }
 
@@ -97,8 +117,7 @@ impl Booking {
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        let signal = self.handle.inner.give_back(self.landed.get_mut());
-        self.handle.inner.signal_if(signal);
+        self.handle.inner.end(self.landed.get_mut());
     }
 }
 
@@ -155,6 +174,8 @@ pub struct Live {
 pub struct Expired {
     /// Bookings by id whose lease ran out, and the rank each was on.
     pub leases: Vec<(RequestId, Attempt, Rank)>,
+    /// Other routers that were silent for the whole lease.
+    pub peers: Vec<RouterId>,
     /// Holds by id whose lease ran out, and the decode rank each was on.
     pub holds: Vec<(RequestId, Option<Rank>)>,
     /// Workers whose overload mark ended.

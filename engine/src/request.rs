@@ -307,6 +307,8 @@ pub struct Request {
     pub overrides: Option<Overrides>,
     /// Makes the drawing of this request (ties, temperature) reproducible on its own.
     pub seed: Option<u64>,
+    /// Tokens it costs its class's turn, if a classifier said so; else its uncached tokens.
+    pub(crate) cost: Option<u64>,
 }
 
 impl Request {
@@ -330,6 +332,7 @@ impl Request {
             upstream: false,
             overrides: None,
             seed: None,
+            cost: None,
         }
     }
 

@@ -17,6 +17,7 @@ pub(crate) struct ViewCell {
 }
 
 /// A view that is no longer in force and may still be looked at.
+#[expect(dead_code, reason = "kept from being dropped, and nothing else")]
 pub(crate) struct Replaced(Box<View>);
 
 impl ViewCell {

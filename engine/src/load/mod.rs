@@ -1,6 +1,8 @@
 //! What ranks carry: packed rows and what may be done to them.
 
+pub(crate) mod events;
 pub(crate) mod ids;
+pub(crate) mod mirror;
 pub(crate) mod monitor;
 pub(crate) mod prompts;
 pub(crate) mod row;

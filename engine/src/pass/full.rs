@@ -87,7 +87,6 @@ pub(crate) fn cached_tokens(
 pub(crate) struct Proposal {
     pub(crate) slot: SlotId,
     pub(crate) rank: Rank,
-    pub(crate) life: u64,
     /// In blocks.
     pub(crate) cost: f64,
     /// Cached blocks per tier.
@@ -404,7 +403,6 @@ impl<'a> Pass<'a> {
         Proposal {
             slot,
             rank: block.ranks[slot.lane()],
-            life: block.lives[slot.lane()],
             cost: self.terms.in_blocks(cost),
             overlap,
             cached_tokens: self.ask.cached_tokens(overlap),

@@ -170,30 +170,29 @@ impl Handle {
         Ticket { handle: Arc::clone(self), state: over(Err(error)) }
     }
 
-    fn enter(self: &Arc<Self>, request: Request, checked: Checked) -> Ticket {
-        let state = match self.first_attempt(&request, checked) {
-            Ok(First::In(delivered)) => over(Ok((delivered, false))),
-            Ok(First::Wait(newcomer)) => self.wait(request, checked, newcomer),
-            Err(error) => over(Err(error)),
-        };
-        match &state {
-            State::Over(Some(result)) => match &**result {
-                Ok(_) => {
-                    self.stripe().admitted.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(error) => self.inner.rejected.count(error),
-            },
-            _ => {
-                self.stripe().queued.fetch_add(1, Ordering::Relaxed);
+    fn enter(self: &Arc<Self>, mut request: Request, checked: Checked) -> Ticket {
+        let first = self.inner.check_due(&request, checked.now).and_then(|()| {
+            self.inner.classify(&mut request)?;
+            self.first_attempt(&request, checked)
+        });
+        let state = match first {
+            Ok(First::In(delivered)) => {
+                self.stripe().admitted.fetch_add(1, Ordering::Relaxed);
+                over(Ok((delivered, false)))
             }
-        }
+            Ok(First::Wait(newcomer)) => self.wait(request, checked, newcomer),
+            Err(error) => over(Err(self.inner.refused(error))),
+        };
         Ticket { handle: Arc::clone(self), state }
     }
 
     /// Everything that can be said without the queue's lock.
     fn first_attempt(&self, request: &Request, checked: Checked) -> Result<First, Error> {
         let inner = &*self.inner;
-        inner.check_due(request, checked.now)?;
+        // A classifier may have changed it.
+        if self.inner.classifier.is_some() {
+            inner.check_due(request, checked.now)?;
+        }
         loop {
             let newcomer = inner.newcomer(request)?;
             let spec = newcomer.spec();
@@ -238,6 +237,7 @@ impl Handle {
             priority_jump: request.jump(),
             arrival: checked.now,
             uncached: newcomer.uncached(&request),
+            cost: request.cost,
         };
         let class = request.class.clone();
         let isl = request.isl;
@@ -255,7 +255,7 @@ impl Handle {
         });
         let entry = match entered {
             Err(_) => return over(Err(Error::Closed)),
-            Ok(Err(error)) => return over(Err(error)),
+            Ok(Err(error)) => return over(Err(inner.refused(error))),
             Ok(Ok(entry)) => entry,
         };
         if do_not_queue || !inner.is_known_closed(entry) {
@@ -271,9 +271,13 @@ impl Handle {
             let class = newcomer.spec().name.clone();
             return match ticket.withdraw() {
                 Some(delivered) => over(Ok((delivered, false))),
-                None => over(Err(Error::WouldQueue { class, waiting: waiting.saturating_sub(1) })),
+                None => {
+                    let waiting = waiting.saturating_sub(1);
+                    over(Err(inner.refused(Error::WouldQueue { class, waiting })))
+                }
             };
         }
+        self.stripe().queued.fetch_add(1, Ordering::Relaxed);
         ticket.state_taken()
     }
 }
@@ -318,7 +322,7 @@ impl Inner {
     }
 
     /// The most cached tokens that a structurally eligible rank has.
-    fn best_cached(&self, view: &View, request: &Request) -> Result<u32, Error> {
+    pub(crate) fn best_cached(&self, view: &View, request: &Request) -> Result<u32, Error> {
         with_arena(|arena| {
             let constraints = request.constraints.as_deref();
             let lora = request.lora.as_ref();
@@ -437,6 +441,9 @@ impl Drop for Ticket {
             }
             waiting => {
                 self.state = waiting;
+                if self.is_waiting() {
+                    self.handle.stripe().cancelled.fetch_add(1, Ordering::Relaxed);
+                }
                 self.withdraw()
             }
         };

@@ -93,7 +93,8 @@ impl Pool {
     }
 
     pub(crate) fn booking(&self, placement: Placement) -> Booking {
-        let landed = placement.landed.expect("a booking has landed");
+        let mut landed = placement.landed.expect("a booking has landed");
+        self.inner().tell_add(&mut landed, None);
         Booking {
             handle: Arc::clone(&self.handle),
             choice: placement.choice,
@@ -369,7 +370,10 @@ impl<'a> Caller<'a> {
                             }
                         }
                     }
-                    self.stripe.selected.fetch_add(1, Ordering::Relaxed);
+                    // A look through a gate that books nothing answers nobody.
+                    if gate.is_none() || purpose == Purpose::Book {
+                        self.stripe.selected.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
                 return Ok(tried);
             }

@@ -96,7 +96,6 @@ impl Caller<'_> {
         let proposal = Proposal {
             slot: entry.slot,
             rank: entry.rank,
-            life: entry.life,
             cost: entry.cost,
             overlap: entry.overlap,
             cached_tokens: entry.cached_tokens,

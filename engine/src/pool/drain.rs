@@ -8,10 +8,12 @@
 
 use crate::error::Error;
 use crate::fleet::eligible::{Availability, resolve};
+use crate::load::events::LoadChange;
 use crate::names::WorkerId;
 use crate::pins::pin;
 use crate::pool::admit::{Delivered, Pending, Standing, Why};
 use crate::pool::choose::{Caller, Gate, Purpose, Tried, with_arena};
+use crate::pool::report::ClassLoad;
 use crate::pool::{Handle, Inner, Pool};
 use crate::queue::baton::{Step, Work};
 use crate::queue::policy::{ClassId, Profile};
@@ -115,8 +117,19 @@ impl Bench {
         self.queue.clear()
     }
 
-    pub(crate) fn queue(&self) -> &Queue<Arc<Pending>> {
-        &self.queue
+    /// What waits, class by class.
+    pub(crate) fn report(&self) -> Vec<ClassLoad> {
+        let classes = self.queue.profile().classes().iter().enumerate();
+        classes
+            .map(|(i, spec)| {
+                let waiting = self.queue.waiting(ClassId(i as u32));
+                ClassLoad {
+                    class: spec.name.clone(),
+                    waiting: waiting.requests,
+                    tokens: waiting.tokens,
+                }
+            })
+            .collect()
     }
 }
 
@@ -214,8 +227,10 @@ impl Inner {
             For::Admit => Purpose::Book,
             For::Ask => Purpose::Select,
         };
-        let checked = turn.pending.checked_at(self.time());
-        match caller.attempt(&turn.pending.request, checked, purpose, Some(gate)) {
+        let now = self.time();
+        let checked = turn.pending.checked_at(now);
+        let request = self.refreshed(&turn.pending, now);
+        match caller.attempt(&request, checked, purpose, Some(gate)) {
             Ok(Tried::In { .. }) if purpose == Purpose::Select => {
                 self.bench.with(|bench| bench.queue.open(candidate));
                 false
@@ -360,7 +375,6 @@ impl Inner {
     /// One that waited was withdrawn by its owner.
     pub(crate) fn withdrawn(self: &Arc<Self>, entry: EntryId, baton: bool) {
         let left = self.bench.leave(|bench| bench.queue.remove(entry));
-        self.stripes[0].cancelled.fetch_add(1, Ordering::Relaxed);
         let held_up = left.as_ref().is_some_and(|left| left.held_up);
         drop(left);
         if held_up {
@@ -428,6 +442,7 @@ impl Pool {
         let mut room = false;
         for mut lapsed in inner.ids.expire(now) {
             expired.leases.push((lapsed.id, lapsed.attempt, lapsed.value.rank));
+            inner.tell(lapsed.value.told, LoadChange::Free);
             room |= inner.give_back(&mut lapsed.value);
         }
         expired.leases.sort();
@@ -437,6 +452,7 @@ impl Pool {
             drop(lapsed.value);
         }
         expired.holds.sort();
+        expired.peers = inner.expire_peers(now);
         let marks: &mut Vec<WorkerId> = &mut expired.marks;
         inner
             .edit(|writer| Ok(writer.lapse_marks(now, marks)))
@@ -450,7 +466,10 @@ impl Pool {
         let inner = self.inner();
         let marks = inner.writer.lock().next_lapse();
         let queue = inner.bench.with(|bench| bench.queue.next_due());
-        [inner.ids.next_due(), inner.holds.next_due(), marks, queue].into_iter().flatten().min()
+        [inner.ids.next_due(), inner.holds.next_due(), inner.next_peer_due(), marks, queue]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 

@@ -89,6 +89,13 @@ impl Inner {
         writer.view.generation += 1;
         let replaced = self.view.publish(writer.view.clone());
         writer.replaced.put(replaced);
+        tracing::debug!(
+            generation = writer.view.generation,
+            workers = writer.view.workers.len(),
+            ranks = writer.view.ranks,
+            gone = edit.gone.len(),
+            "a view was published"
+        );
         let mut lost = Vec::new();
         for &(rank, slot, _) in &edit.gone {
             let live = &writer.view.block(slot).live;

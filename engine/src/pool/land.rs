@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::fleet::block::SlotId;
 use crate::fleet::view::View;
 use crate::grace::Guard;
+use crate::load::events::LoadChange;
 use crate::load::prompts::At;
 use crate::load::row::{Load, Row};
 use crate::load::slot::{self, Refusal};
@@ -18,7 +19,17 @@ use crate::names::Rank;
 use crate::pass::full::cached_tokens;
 use crate::pins::pin;
 use crate::pool::Inner;
+use crate::pool::peers::Told;
 use crate::sync::atomic::Ordering;
+
+/// Which ranks a booking may be moved to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Those of available workers.
+    Available,
+    /// All that are declared: it is there already, says another router.
+    Declared,
+}
 
 /// What is put on a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +99,8 @@ impl Inner {
             unshared: 0,
             held: None,
             set_aside: None,
+            added: 0,
+            told: Told::default(),
             origin,
         };
         // Counted before the row is: who kills the row then sees every request that came first
@@ -126,6 +139,7 @@ impl Inner {
                 landed.set_aside = Some(blocks);
             }
         }
+        landed.added = blocks;
         // Also after a refusal: what proposed this rank must look at it again.
         live.bump();
         added.map(|_| landed)
@@ -182,6 +196,8 @@ impl Inner {
             unshared: 0,
             held: None,
             set_aside: None,
+            added: 0,
+            told: Told::default(),
             origin,
         };
         live.requests[lane].fetch_add(1, Ordering::Relaxed);
@@ -222,6 +238,7 @@ impl Inner {
         };
         match swapped {
             Ok(_) => {
+                landed.added = on;
                 let blocks = hold.set_aside.take().unwrap_or(0);
                 live.held[lane].fetch_sub(blocks, Ordering::Relaxed);
                 live.bump();
@@ -235,9 +252,32 @@ impl Inner {
         }
     }
 
+    /// A booking ends: all that is left comes off, and others are told. No lock may be held.
+    pub(crate) fn end(&self, landed: &mut Landed) {
+        let room = self.give_back(landed);
+        self.tell(landed.told, LoadChange::Free);
+        self.signal_if(room);
+    }
+
+    /// After [`complete_prefill`](Self::complete_prefill), with no lock held.
+    pub(crate) fn prefill_was_completed(&self, done: bool, told: Told) {
+        if done {
+            self.tell(told, LoadChange::PrefillCompleted);
+            self.signal.release_and_tell();
+        }
+    }
+
+    /// After [`move_landed`](Self::move_landed), with no lock held.
+    pub(crate) fn was_moved(&self, room: bool, told: Told, rank: Rank) {
+        self.tell(told, LoadChange::Move { rank });
+        self.signal_if(room);
+    }
+
     /// Takes the prefill tokens off, once.
     pub(crate) fn complete_prefill(&self, landed: &mut Landed) -> bool {
         let tokens = std::mem::take(&mut landed.tokens);
+        // What was cached matters to a move only while the prompt is still to be computed.
+        landed.origin.overlaps = None;
         if std::mem::replace(&mut landed.prefill_done, true) || tokens == 0 {
             return false;
         }
@@ -281,12 +321,17 @@ impl Inner {
     }
 
     /// Moves a booking: onto the new rank, then off the old one. `true`: the old row went down.
-    pub(crate) fn move_landed(&self, landed: &mut Landed, target: Rank) -> Result<bool, Error> {
+    pub(crate) fn move_landed(
+        &self,
+        landed: &mut Landed,
+        target: Rank,
+        which: Target,
+    ) -> Result<bool, Error> {
         let mut new = {
             let guard = pin();
             let view = self.view.load(&guard);
             let slot = view.slot(target).ok_or(Error::NoEndpoints)?;
-            if view.block(slot).available & slot.bit() == 0 {
+            if which == Target::Available && view.block(slot).available & slot.bit() == 0 {
                 return Err(Error::NoEndpoints);
             }
             if slot == landed.slot && view.life(slot) == landed.life {
@@ -303,7 +348,9 @@ impl Inner {
                 Err(Refusal::Dead | Refusal::Full(_)) => return Err(Error::NoEndpoints),
             };
             new.prefill_done = landed.prefill_done;
+            new.told = std::mem::take(&mut landed.told);
             if let Err(error) = self.add_output(&mut new, output) {
+                landed.told = std::mem::take(&mut new.told);
                 self.give_back(&mut new);
                 return Err(error);
             }

@@ -6,21 +6,27 @@
 mod admit;
 mod by_id;
 mod choose;
+mod classify;
 mod custom;
 mod drain;
 mod fleet;
 mod hold;
 mod idle;
-mod land;
+pub(crate) mod land;
 mod observe;
 mod pair;
+pub(crate) mod peers;
+mod refresh;
 mod report;
 
 pub use admit::{Admit, AdmitAs, Admitted, AdmittedAs, Standing, Why};
+pub use classify::{Classification, Classifier, SeenRank, has_room};
 pub use hold::{Hold, RefusedLeg};
 pub use idle::Idle;
 pub use pair::RoomFilter;
-pub use report::{Counters, RankLoad, Snapshot};
+pub use peers::Applied;
+pub use refresh::OverlapRefresh;
+pub use report::{ClassLoad, Counters, RankLoad, Snapshot};
 
 use crate::booking::Landed;
 use crate::choice::Weights;
@@ -30,12 +36,15 @@ use crate::fleet::writer::Writer;
 use crate::limits::handle::{RejectThresholds, UnderThresholds};
 use crate::limits::rules::{RejectScope, Rules};
 use crate::limits::thresholds::Thresholds;
+use crate::load::events::EventSink;
 use crate::load::ids::Ids;
 use crate::load::prompts::PromptIndex;
 use crate::pass::backend::{Backend, Kernel};
 use crate::pass::custom::{Filter, Observer, Picker, Scorer};
 use crate::pool::drain::Bench;
 use crate::pool::pair::{Pair, RoomCache};
+use crate::pool::peers::Peers;
+use crate::pool::refresh::Refresh;
 use crate::queue::baton::Baton;
 use crate::queue::policy::{Policy, Profile};
 use crate::queue::waiting::Waiting;
@@ -134,6 +143,9 @@ pub(crate) struct Inner {
     pub(crate) rejects: RejectThresholds,
     pub(crate) rejected: report::Rejected,
     pub(crate) custom: Custom,
+    pub(crate) classifier: Option<Arc<dyn Classifier>>,
+    pub(crate) peers: Peers,
+    pub(crate) refresh: Option<Refresh>,
 }
 
 /// A handle of a pool: the pool, and the stripe that calls through it count on.
@@ -220,6 +232,11 @@ impl Pool {
     /// The largest instant that the pool was shown.
     pub fn now(&self) -> Time {
         self.inner().time()
+    }
+
+    /// Whether the pool was shut down.
+    pub fn is_closed(&self) -> bool {
+        self.inner().check_open().is_err()
     }
 
     /// Shuts the pool down: every later call that places a request is refused with `Closed`.
@@ -314,6 +331,9 @@ pub struct PoolBuilder {
     backend: Option<Backend>,
     custom: Custom,
     policy: Arc<Profile>,
+    classifier: Option<Arc<dyn Classifier>>,
+    events: Option<Arc<dyn EventSink>>,
+    refresh: Option<Refresh>,
 }
 
 impl Default for PoolBuilder {
@@ -336,6 +356,9 @@ impl Default for PoolBuilder {
             backend: None,
             custom: Custom::default(),
             policy: Arc::clone(Policy::default().profile(None)),
+            classifier: None,
+            events: None,
+            refresh: None,
         }
     }
 }
@@ -433,6 +456,24 @@ impl PoolBuilder {
         self
     }
 
+    /// A classifier that `admit` shows each request to before it is queued.
+    pub fn classifier(mut self, classifier: Arc<dyn Classifier>) -> Self {
+        self.classifier = Some(classifier);
+        self
+    }
+
+    /// Whom every change of this router's own load is told to, for other routers.
+    pub fn events(mut self, sink: Arc<dyn EventSink>) -> Self {
+        self.events = Some(sink);
+        self
+    }
+
+    /// Gives what has waited longer than `after` new overlaps at its turn (default: nobody does).
+    pub fn refresh(mut self, after: Duration, by: Arc<dyn OverlapRefresh>) -> Self {
+        self.refresh = Some(Refresh { after, by });
+        self
+    }
+
     /// A filter over the ranks that are neither marked nor full.
     pub fn filter(mut self, filter: Arc<dyn Filter>) -> Self {
         self.custom.filter = Some(filter);
@@ -516,6 +557,9 @@ impl PoolBuilder {
             rejects: self.rejects.clone(),
             rejected: report::Rejected::default(),
             custom: self.custom,
+            classifier: self.classifier,
+            peers: Peers::new(self.events),
+            refresh: self.refresh,
             settings,
         });
         let under: Arc<dyn UnderThresholds> = Arc::clone(&inner) as _;

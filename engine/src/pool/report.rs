@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::fleet::block::lanes;
 use crate::fleet::view::BlockView;
-use crate::names::{Rank, WorkerId};
+use crate::names::{Name, Rank, WorkerId};
 use crate::pins::pin;
 use crate::pool::{Inner, Pool, Stripe};
 use crate::room::signal::Epoch;
@@ -44,10 +44,32 @@ pub struct Counters {
     pub rejected: u64,
     /// The same, by the name of the error; those that occurred.
     pub rejected_by: Vec<(&'static str, u64)>,
+    /// Admissions that had to wait.
+    pub queued: u64,
+    /// Admissions that went in, waited or not.
+    pub admitted: u64,
+    /// Waiting requests whose due time came.
+    pub expired: u64,
+    /// Waiting requests that were withdrawn.
+    pub cancelled: u64,
+    /// Waiters that were woken to go in.
+    pub wakeups: u64,
     /// Rounds that were run again because a proposal no longer stood.
     pub reselections: u64,
     /// Passes over the fleet.
     pub passes: u64,
+}
+
+/// What waits in one policy class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClassLoad {
+    /// The class.
+    pub class: Name,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// Their prompt tokens.
+    pub tokens: u64,
 }
 
 /// One look at a pool. Each row is one instant of its rank; the rows are not of one instant.
@@ -60,6 +82,10 @@ pub struct Snapshot {
     pub workers: usize,
     /// Ranks past the reject thresholds.
     pub full: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// What waits, class by class, in the order of the policy.
+    pub classes: Vec<ClassLoad>,
     /// Bookings by id that are live.
     pub ids: usize,
     /// The epoch before the rows were read.
@@ -146,6 +172,8 @@ impl Pool {
             full: ranks.iter().filter(|(_, load)| load.full).count(),
             workers: view.workers.len(),
             ranks,
+            waiting: inner.bench.count(),
+            classes: inner.bench.with(|bench| bench.report()),
             ids: inner.ids.len(),
             epoch,
             counters: self.counters(),
@@ -163,6 +191,11 @@ impl Pool {
             selected: sum(|s| &s.selected),
             rejected: rejected_by.iter().map(|&(_, n)| n).sum(),
             rejected_by,
+            queued: sum(|s| &s.queued),
+            admitted: sum(|s| &s.admitted),
+            expired: sum(|s| &s.expired),
+            cancelled: sum(|s| &s.cancelled),
+            wakeups: sum(|s| &s.wakeups),
             reselections: sum(|s| &s.reselections),
             passes: sum(|s| &s.passes),
         }

@@ -75,9 +75,8 @@ pub(crate) struct Left<T> {
 pub(crate) enum Purpose {
     /// To be booked: answer [`Queue::admitted`] or [`Queue::blocked`].
     Admit,
-    /// Its class cannot pay for it yet, and would be granted credit while others go, which only a
-    /// class with an open gate may: look at its gate only, and answer [`Queue::open`] or
-    /// [`Queue::blocked`].
+    /// Its class cannot pay for it yet and others would go, which counts as its turn only if it
+    /// could go itself: look at its gate only, and answer [`Queue::open`] or [`Queue::blocked`].
     Ask,
 }
 
@@ -153,7 +152,7 @@ struct Entry<T> {
 
 impl<T> Entry<T> {
     fn cost(&self) -> u64 {
-        self.rating.uncached.max(1)
+        self.rating.cost.unwrap_or(self.rating.uncached).max(1)
     }
 
     fn cached(&self) -> u64 {
@@ -405,10 +404,6 @@ impl<T> Queue<T> {
     /// What waits under an id; `None` if it has left.
     pub(crate) fn get(&self, id: EntryId) -> Option<&T> {
         self.slots.get(id).map(|entry| &entry.payload)
-    }
-
-    pub(crate) fn get_mut(&mut self, id: EntryId) -> Option<&mut T> {
-        self.slots.get_mut(id).map(|entry| &mut entry.payload)
     }
 
     /// The class an entry waits in; `None` if it has left.

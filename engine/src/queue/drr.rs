@@ -11,7 +11,10 @@
 //! - A turn that is over goes round the ring, in the order of declaration, to the first class that
 //!   can pay for its head, with its quantum if need be; every open class on the way was visited in
 //!   vain and keeps its quantum.
-//! - If nobody can pay, all open classes are granted the fewest whole rounds that let one of them.
+//! - If nobody can pay, the ring goes round as often as it takes until one can. That is computed,
+//!   not walked: the fewest whole rounds are granted at once. Who comes after the one that can pay
+//!   gets its quantum of the last of them when its own turn comes, so that after any number of
+//!   turns all open classes were granted the same number of quanta, give or take one.
 //! - A class that is blocked is stepped over: it earns nothing and loses nothing but its turn. When
 //!   the ring comes round again it first spends what its turn had left, which was granted already.
 //! - A class whose queue empties loses its credit.
@@ -33,8 +36,8 @@ pub(super) struct Head {
 pub(super) enum Next {
     /// The head of this class goes next.
     Go(u32),
-    /// First say whether the head of this class is open: it would be passed over, with a grant
-    /// that only an open class may earn.
+    /// First say whether the head of this class is open: the class would lose its turn or earn a
+    /// grant because it cannot pay for that head, which only matters if that head could go.
     Ask(u32),
     /// No class has a head that is not known to be blocked.
     Nobody,
@@ -66,7 +69,7 @@ struct Plan {
     fresh: bool,
     /// Quanta that classes are granted.
     grants: Vec<(u32, u64)>,
-    /// The first two classes with a grant that are not known to be open.
+    /// The first two classes that cannot pay for a head that is not known to be open.
     unknown: [Option<u32>; 2],
 }
 
@@ -138,23 +141,22 @@ impl Drr {
             self.short.push((class, cost - have - quantum));
         }
 
-        // One whole round was in vain. Grant the fewest more that let one move.
-        let rounds = self.short.iter().map(|&(class, missing)| {
-            missing.div_ceil(u128::from(self.credits[class as usize].quantum))
-        });
-        let Some(rounds) = rounds.min() else { return Next::Nobody };
-        let mut first = None;
-        for i in 0..self.short.len() {
-            let (class, missing) = self.short[i];
-            // No more than the missing tokens of the one that moves, which fit 64 bits.
-            self.plan.grants.push((class, rounds as u64));
-            let granted = rounds * u128::from(self.credits[class as usize].quantum);
-            if first.is_none() && granted >= missing {
-                first = Some(class);
+        // One whole round was in vain: how many more until one can pay, and who is first to.
+        let mut best: Option<(u128, usize)> = None;
+        for (i, &(class, missing)) in self.short.iter().enumerate() {
+            let rounds = missing.div_ceil(u128::from(self.credits[class as usize].quantum));
+            if best.is_none_or(|(fewest, _)| rounds < fewest) {
+                best = Some((rounds, i));
             }
         }
+        let Some((rounds, first)) = best else { return Next::Nobody };
+        for (i, &(class, _)) in self.short.iter().enumerate() {
+            // No more than the missing tokens of the one that moves, which fit 64 bits.
+            let granted = if i <= first { rounds } else { rounds - 1 };
+            self.plan.grants.push((class, granted as u64));
+        }
         self.plan.fresh = false;
-        first.map_or(Next::Nobody, |class| self.go(class))
+        self.go(self.short[first].0)
     }
 
     /// What the holder of the turn does; `None` if its turn is over.
@@ -165,6 +167,10 @@ impl Drr {
             return Some(self.go(class));
         }
         if !self.fresh {
+            // With nothing left it could not pay for another head either.
+            if credit.tokens > 0 {
+                self.doubt(class, head);
+            }
             return None;
         }
         let pays = credit.tokens + u128::from(credit.quantum) >= cost;
@@ -173,7 +179,7 @@ impl Drr {
         pays.then(|| self.go(class))
     }
 
-    /// Settles the plan on `class`, unless it grants something to a class that may be blocked.
+    /// Settles the plan on `class`, unless it rests on a head that may be blocked.
     fn go(&mut self, class: u32) -> Next {
         let unknown = self.plan.unknown.into_iter().flatten().find(|&c| c != class);
         if let Some(unknown) = unknown {
@@ -185,11 +191,16 @@ impl Drr {
 
     fn grant(&mut self, class: u32, head: Head, quanta: u64) {
         self.plan.grants.push((class, quanta));
-        if !head.open && !self.plan.unknown.contains(&Some(class)) {
-            let free = self.plan.unknown.iter_mut().find(|u| u.is_none());
-            if let Some(free) = free {
-                *free = Some(class);
-            }
+        self.doubt(class, head);
+    }
+
+    /// Notes that the plan rests on a head that may be blocked.
+    fn doubt(&mut self, class: u32, head: Head) {
+        if !head.open
+            && !self.plan.unknown.contains(&Some(class))
+            && let Some(free) = self.plan.unknown.iter_mut().find(|u| u.is_none())
+        {
+            *free = Some(class);
         }
     }
 

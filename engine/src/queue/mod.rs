@@ -25,5 +25,5 @@ pub(crate) mod waiting;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 
-pub(crate) use backlog::{Arrival, Blocked, Candidate, EntryId, Purpose, Queue, Round, due_in};
+pub(crate) use backlog::{Arrival, Blocked, Candidate, EntryId, Purpose, Queue, Round};
 pub(crate) use order::Rating;

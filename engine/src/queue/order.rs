@@ -20,6 +20,8 @@ pub(crate) struct Rating {
     pub arrival: Time,
     /// Prompt tokens that no eligible rank had cached.
     pub uncached: u64,
+    /// What it costs its class's turn, if not its uncached tokens.
+    pub cost: Option<u64>,
 }
 
 /// The place of a request in its class. Unique, for it ends in the arrival sequence.
@@ -68,6 +70,7 @@ mod tests {
             priority_jump: jump,
             arrival: Time::from_millis(arrival),
             uncached: 100,
+            cost: None,
         }
     }
 

@@ -14,7 +14,7 @@ mod set;
 mod table;
 
 pub(crate) use index::{PromptIndex, RunView};
-pub(crate) use rank::{At, Held, Missing, RankPrompts};
+pub(crate) use rank::{At, Held, RankPrompts};
 
 #[cfg(test)]
 mod tests;
