@@ -1,8 +1,8 @@
 //! `vacancy scenario`: scripted cases, run through the engine's public interface on a virtual
 //! clock, held against what they expect.
 //!
-//! `file` is the format, `expect` and `outcome` what a step should and did come to, `run` drives
-//! the pools, `names` remembers the requests.
+//! `file` and `check` are the format, `expect` and `outcome` what a step should and did come to,
+//! `run` drives the pools, `names` remembers the requests.
 //!
 //! What the format leaves open, and what is done here:
 //! - A step's number is its place in `steps`, from 0, in messages as in JSON. A scenario goes on
@@ -17,6 +17,7 @@
 //! - A waiting request is looked at when it is woken and at no other time.
 #![forbid(unsafe_code)]
 
+mod check;
 mod expect;
 mod file;
 mod names;
