@@ -15,6 +15,7 @@ use crate::load::slot::Refusal;
 use crate::names::Name;
 use crate::pass::full::{self, Ask, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::pick::Rng;
+use crate::pass::summary::pick_for;
 use crate::pins::pin;
 use crate::pool::admit::Why;
 use crate::pool::hold::Hold;
@@ -104,6 +105,11 @@ impl Pool {
 }
 
 impl Inner {
+    /// What a pass of this pool works with.
+    pub(crate) fn tools<'a>(&'a self, arena: &'a Bump) -> Tools<'a> {
+        Tools { kernel: self.kernel, index: &self.index, arena, plain: self.plain }
+    }
+
     /// Counts a refusal.
     pub(crate) fn counted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {
@@ -404,8 +410,8 @@ impl<'a> Caller<'a> {
         let Some(ask) = inner.ask_through(request, checked, view, gate, arena) else {
             return Ok(Some(Tried::Stale));
         };
-        let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
-        let verdict = full::pass(view, &tools, &guard, &ask, &mut rng);
+        let tools = inner.tools(arena);
+        let verdict = pick_for(view, &tools, &guard, &ask, &mut rng);
         if let Some(closed) = inner.closed_gate(view, &ask, &verdict, gate) {
             return inner.if_current(view.generation, Tried::Closed(closed));
         }
@@ -513,7 +519,7 @@ impl Inner {
         gate: Option<Gate<'_>>,
     ) -> Option<Closed> {
         let gate = gate?;
-        let lapse = view.blocks.iter().map(|b| b.next_lapse).min().unwrap_or(Time::NEVER);
+        let lapse = view.next_lapse;
         if gate.is_closed(verdict) {
             return Some(Closed { why: self.why_closed(view, ask), until: lapse });
         }

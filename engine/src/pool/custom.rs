@@ -118,7 +118,7 @@ impl Caller<'_> {
         let guard = pin();
         let view = inner.view.load(&guard);
         let ask = inner.ask_through(request, checked, view, gate, arena)?;
-        let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+        let tools = inner.tools(arena);
         let everyone = inner.custom.observer.is_some();
         let look = if everyone { Look::All } else { Look::Eligible };
         let ranks = view.ranks as usize;

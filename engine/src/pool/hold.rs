@@ -131,7 +131,7 @@ impl Handle {
                 if view.rules.column_for(frac) != Some(column) {
                     return None;
                 }
-                let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+                let tools = inner.tools(arena);
                 let mut ask = inner.ask(&leg, checked, view, arena);
                 ask.class = Some(column);
                 ask.class_room_only = true;
@@ -254,7 +254,7 @@ impl Caller<'_> {
                         return round.map(|round| round.map(|p| (p, true)));
                     }
                 }
-                let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+                let tools = inner.tools(arena);
                 let verdict = full::pass(view, &tools, &guard, &ask, &mut self.rng(request));
                 let Some(proposal) = verdict.proposal else {
                     return match inner.if_current(view.generation, ())? {
@@ -294,7 +294,7 @@ impl Caller<'_> {
         ask.eligible = Eligible::Only(alone);
         // Its own row is judged below; here it is weighed, whatever it carries.
         ask.hard_only = true;
-        let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+        let tools = inner.tools(arena);
         let verdict = full::pass(view, &tools, guard, ask, &mut self.rng(request));
         let Some(proposal) = verdict.proposal else { return Ok(None) };
         if block.marked(ask.now) & slot.bit() != 0 {

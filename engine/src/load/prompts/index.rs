@@ -62,6 +62,13 @@ pub(crate) struct RunView<'g> {
 }
 
 impl RunView<'_> {
+    /// Whether it has not been emptied or replaced. Asked *after* [`mask`](Self::mask): what was
+    /// read there is then all that was entered before whatever the caller had seen by then.
+    #[inline]
+    pub(crate) fn is_current(&self) -> bool {
+        !self.run.is_obsolete()
+    }
+
     /// The ranks of one block of 64 that hold all of the run, as lanes.
     #[inline]
     pub(crate) fn mask(&self, block: u32) -> u64 {
