@@ -14,7 +14,9 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant;
-use vacancy::{ClassSpec, Name, Pool, Profile, Rank, RejectThresholds, Request, Thresholds, WorkerSpec};
+use vacancy::{
+    ClassSpec, Name, Pool, Profile, Rank, RejectThresholds, Request, Thresholds, WorkerSpec,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -153,7 +155,10 @@ fn main() {
         ));
         // A notification that nobody waited for must not let the next one in early.
         while block_on(
-            async { std::future::poll_fn(|cx| Poll::Ready(pin!(notify.notified()).poll(cx).is_ready())).await },
+            async {
+                std::future::poll_fn(|cx| Poll::Ready(pin!(notify.notified()).poll(cx).is_ready()))
+                    .await
+            },
             &AtomicUsize::new(0),
         ) {}
     }

@@ -35,7 +35,9 @@ pub(crate) enum Target {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A booking, with the output blocks that it brings from another rank.
-    Booking { output: u32 },
+    Booking {
+        output: u32,
+    },
     Hold,
 }
 
@@ -77,7 +79,10 @@ impl Inner {
         self.put_on(view, guard, slot, 0, origin, Kind::Hold, judge)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a landing is made of; few callers, in this file")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what a landing is made of; few callers, in this file"
+    )]
     fn put_on(
         &self,
         view: &View,
