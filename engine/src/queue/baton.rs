@@ -149,13 +149,15 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    type During = Box<dyn Fn(&Count<'_>)>;
+
     /// Work that lets one of `left` in per step.
     struct Count<'a> {
         baton: &'a Baton,
         left: Cell<u64>,
         handed_on: Cell<u64>,
         at: RefCell<Vec<u64>>,
-        during: RefCell<Option<Box<dyn Fn(&Count<'_>)>>>,
+        during: RefCell<Option<During>>,
     }
 
     impl<'a> Count<'a> {

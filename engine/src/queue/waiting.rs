@@ -6,7 +6,7 @@
 //!   lock                                    lock
 //!     closed? refused                         the entry is still there? out with it
 //!     push; count + 1                         count - 1
-//!     first? register : announce              last? withdraw
+//!     first? register                         last? withdraw
 //!   unlock; drain (that is the look)        unlock; wake, give back, drop
 //! ```
 //!
@@ -83,12 +83,9 @@ impl<Q> Waiting<Q> {
             Ok(entered) => entered,
             Err(refused) => return Ok(Err(refused)),
         };
-        let first = self.count.fetch_add(1, Ordering::Relaxed) == 0;
-        for signal in &inner.signals {
-            if first {
+        if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
+            for signal in &inner.signals {
                 signal.register();
-            } else {
-                signal.announce();
             }
         }
         Ok(Ok(entered))
