@@ -105,7 +105,8 @@ impl Writer {
     pub(crate) fn set_available(&mut self, id: WorkerId, available: bool) -> Option<Edit> {
         self.alter(id, |worker, edit| {
             edit.changed = worker.available != available;
-            edit.room = edit.changed && available;
+            // Also when it leaves: with a `busy_worker_ratio`, fewer ranks may be fewer full ones.
+            edit.room = edit.changed;
             worker.available = available;
         })
     }

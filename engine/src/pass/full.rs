@@ -360,8 +360,7 @@ impl<'a> Pass<'a> {
             if best.get().is_some_and(|(place, _)| place.block == b) {
                 best_full = (weighed.full, weighed.class_full);
             }
-            let here =
-                self.affinity.iter().filter(|s| s.block() == b).fold(0, |set, s| set | s.bit());
+            let here = self.affine(b);
             if here & weighed.may != 0 {
                 let (min, ties) = self.tools.kernel.cheapest(&costs, here & weighed.may);
                 target.offer(b, min, ties, rng);
@@ -371,22 +370,38 @@ impl<'a> Pass<'a> {
             }
         }
 
-        let chosen = match target.get() {
-            Some((place, cost)) => Some((place, cost, target_full)),
-            None if warm => {
-                by_temperature(&kept_costs, &kept_masks, extent, self.ask.weights.temperature, rng)
-                    .map(|place| {
-                        let cost = kept_costs[place.block][place.lane as usize];
-                        (place, cost, kept_full[place.block])
-                    })
+        let chosen = if warm {
+            // A target that may be chosen is exclusive: the draw is among its ranks.
+            if target.get().is_some() {
+                extent = (f64::INFINITY, f64::NEG_INFINITY);
+                for (b, mask) in kept_masks.iter_mut().enumerate() {
+                    *mask &= self.affine(b);
+                    if *mask != 0 {
+                        let (min, max) = self.tools.kernel.extent(&kept_costs[b], *mask);
+                        extent = (extent.0.min(min), extent.1.max(max));
+                    }
+                }
             }
-            None => best.get().map(|(place, cost)| (place, cost, best_full)),
+            by_temperature(&kept_costs, &kept_masks, extent, self.ask.weights.temperature, rng).map(
+                |place| {
+                    let cost = kept_costs[place.block][place.lane as usize];
+                    (place, cost, kept_full[place.block])
+                },
+            )
+        } else {
+            let target = target.get().map(|(place, cost)| (place, cost, target_full));
+            target.or_else(|| best.get().map(|(place, cost)| (place, cost, best_full)))
         };
         verdict.proposal = chosen.map(|(place, cost, (full, class_full))| {
             let slot = SlotId::new(place.block, place.lane as usize);
             self.proposal(slot, cost, full & slot.bit() != 0, class_full & slot.bit() == 0, forgone)
         });
         verdict
+    }
+
+    /// The lanes of a block that the session-affinity target names.
+    fn affine(&self, b: usize) -> u64 {
+        self.affinity.iter().filter(|s| s.block() == b).fold(0, |set, s| set | s.bit())
     }
 
     pub(crate) fn proposal(

@@ -250,9 +250,7 @@ impl Inner {
                 // With its head's ranks barred it was not asked about all of them.
                 let barred = passing.is_some_and(|(_, barred)| barred);
                 self.bench.with(|bench| {
-                    if unconstrained
-                        && !barred
-                        && candidate.generation == bench.queue.generation()
+                    if unconstrained && !barred && candidate.generation == bench.queue.generation()
                     {
                         let closure = Closure { epochs, until: closed.until };
                         bench.closed[candidate.class.index()] = Some(closure);

@@ -288,7 +288,9 @@ impl<T> Queue<T> {
     pub(crate) fn check_limits(&self, class: ClassId, workers: u64) -> Result<(), Error> {
         let spec = self.profile.class(class);
         let waiting = self.waiting(class);
-        for (kind, per_worker) in spec.limits.iter() {
+        // A class that never queues says so, whatever other limit is reached.
+        let never = spec.never_queues().is_some();
+        for (kind, per_worker) in spec.limits.iter().filter(|&(_, limit)| !never || limit == 0) {
             let current = match kind {
                 LimitKind::Requests => waiting.requests,
                 LimitKind::RawIslTokens => waiting.tokens,

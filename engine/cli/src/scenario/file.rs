@@ -410,7 +410,6 @@ pub struct ObserveKeys {
 /// `peer`: what another router says of its bookings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the step is refused, see `request::available`")]
 pub struct PeerKeys {
     /// The pool.
     pub pool: String,
