@@ -142,8 +142,8 @@ const MODELS: &[Model] = &[
                 removed: "the_waiter_looks_and_then_registers",
                 file: "models/pool.rs",
                 patches: &[(
-                    "        self.waiting.enter(|queue| queue.push_back(Arc::clone(entry)))?;\n        self.drain();\n",
-                    "        self.drain();\n        self.waiting.enter(|queue| queue.push_back(Arc::clone(entry)))?;\n",
+                    "        self.push(|queue| queue.push_back(Arc::clone(entry)))?;\n        self.drain();\n",
+                    "        self.drain();\n        self.push(|queue| queue.push_back(Arc::clone(entry)))?;\n",
                 )],
                 fails_on: &[SLEEPS],
             },
@@ -157,7 +157,7 @@ const MODELS: &[Model] = &[
                     ),
                     (
                         "!row.exceeds(limit) && !row.exceeds(class)).is_err() {\n            return",
-                        "!row.exceeds(limit) && !row.exceeds(class)).is_err() {\n            let _ = self.waiting.enter(|queue| queue.push_front(head));\n            return",
+                        "!row.exceeds(limit) && !row.exceeds(class)).is_err() {\n            let _ = self.push(|queue| queue.push_front(head));\n            return",
                     ),
                 ],
                 fails_on: &[SLEEPS],
@@ -722,7 +722,7 @@ const MODELS: &[Model] = &[
                 file: "queue/waiting.rs",
                 patches: &[(
                     "        let mut inner = self.inner.lock();\n        if inner.closed {\n            return Err(Closed);\n        }\n",
-                    "        if self.is_closed() {\n            return Err(Closed);\n        }\n        let mut inner = self.inner.lock();\n",
+                    "        if self.inner.lock().closed {\n            return Err(Closed);\n        }\n        let mut inner = self.inner.lock();\n",
                 )],
                 fails_on: &["a waiter sleeps in a closed pool"],
             },
@@ -922,10 +922,10 @@ const MODELS: &[Model] = &[
         controls: &[
             Control {
                 removed: "the_clock_is_shown_after_the_mark",
-                file: "queue/baton.rs",
+                file: "models/pool.rs",
                 patches: &[(
-                    "        self.show(now);\n        self.drain(work, bound)\n",
-                    "        let drained = self.drain(work, bound);\n        self.show(now);\n        drained\n",
+                    "        self.baton.show(now);\n        self.drain()\n",
+                    "        let drained = self.drain();\n        self.baton.show(now);\n        drained\n",
                 )],
                 fails_on: &["a waiter sleeps past its due time"],
             },

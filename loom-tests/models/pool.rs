@@ -16,6 +16,7 @@ use super::room::turn::{Party, Turn};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Arc, Published, Weak};
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Mutex as Unseen;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -123,8 +124,14 @@ impl Pool {
 
     /// Enters the queue, then looks again.
     pub(crate) fn enqueue(&self, entry: &Arc<Entry>) -> Result<(), Closed> {
-        self.waiting.enter(|queue| queue.push_back(Arc::clone(entry)))?;
+        self.push(|queue| queue.push_back(Arc::clone(entry)))?;
         self.drain();
+        Ok(())
+    }
+
+    fn push(&self, push: impl FnOnce(&mut VecDeque<Arc<Entry>>)) -> Result<(), Closed> {
+        let pushed = self.waiting.enter(|queue| Ok::<(), Infallible>(push(queue)))?;
+        let Ok(()) = pushed;
         Ok(())
     }
 
@@ -170,9 +177,10 @@ impl Pool {
         self.baton.drain(self, self.bound)
     }
 
+    /// Shows the clock an instant, then drains.
     pub(crate) fn drain_at(&self, now: u64) -> Drained {
-        let _turn = Turn::begin();
-        self.baton.drain_at(now, self, self.bound)
+        self.baton.show(now);
+        self.drain()
     }
 
     /// Takes an entry out of the queue; whether it was at its head.
