@@ -150,7 +150,10 @@ mod tests {
     }
 
     fn push(waiting: &Waiting<Vec<u32>>, entry: u32) -> Result<(), Closed> {
-        let push = |queue: &mut Vec<u32>| Ok::<(), ()>(queue.push(entry));
+        let push = |queue: &mut Vec<u32>| {
+            queue.push(entry);
+            Ok::<(), ()>(())
+        };
         waiting.enter(push).map(|pushed| pushed.expect("it takes anybody"))
     }
 
