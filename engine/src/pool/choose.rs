@@ -11,7 +11,7 @@ use crate::fleet::eligible::{Availability, check_pin, resolve};
 use crate::fleet::view::View;
 use crate::grace::Guard;
 use crate::load::row::{Limit, Row};
-use crate::load::slot::Refusal;
+use crate::load::slot::{self, Refusal};
 use crate::names::Name;
 use crate::pass::full::{self, Ask, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::pick::Rng;
@@ -208,16 +208,18 @@ impl Inner {
         let uncached = ask.request.isl as u32 - proposal.cached_tokens;
         let tokens = if ask.track_prefill { uncached } else { 0 };
         let judge = |row: Row| (proposal.by_sibling || !row.exceeds(limit)) && also(row);
-        let mut landed = self.land(view, guard, proposal.slot, tokens, origin, judge)?;
-        // It stood only because a sibling had room: that one is looked at once more, now that
-        // this booking is in the row. (Two that fill each other's reason both see it.)
-        if proposal.by_sibling && !sibling_with_room(view, &ask.eligible, block, lane) {
+        let land = || self.land(view, guard, proposal.slot, tokens, origin, judge);
+        if !proposal.by_sibling {
+            return land();
+        }
+        let give_back = |mut landed: Landed| {
             let row = block.live.row(lane);
             let room = self.give_back(&mut landed);
             self.signal_if(room);
-            return Err(Refusal::Full(row));
-        }
-        Ok(landed)
+            Refusal::Full(row)
+        };
+        let has_room = || sibling_with_room(view, &ask.eligible, block, lane);
+        slot::land_beside(land, has_room, give_back)
     }
 
     /// The public answer.

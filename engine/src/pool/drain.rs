@@ -156,8 +156,8 @@ impl Party for Inner {
 }
 
 impl Work for Arc<Inner> {
-    fn step(&self, _now: u64) -> Step {
-        let now = self.time();
+    fn step(&self, now: u64) -> Step {
+        let now = Time::from_nanos(now);
         self.refuse_overdue(now);
         self.refuse_impossible();
         loop {
