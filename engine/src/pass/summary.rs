@@ -803,7 +803,6 @@ impl<'a> Pick<'a> {
         Some(Proposal {
             slot,
             rank: block.ranks[lane],
-            life: block.lives[lane],
             cost: self.terms.in_blocks(cost),
             overlap,
             cached_tokens: self.ask.cached_tokens(overlap),

@@ -13,7 +13,7 @@ use crate::grace::Guard;
 use crate::load::row::{Limit, Row};
 use crate::load::slot::{self, Refusal};
 use crate::names::Name;
-use crate::pass::full::{self, Ask, Proposal, Tools, Verdict, sibling_with_room};
+use crate::pass::full::{Ask, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::pick::Rng;
 use crate::pass::summary::pick_for;
 use crate::pins::pin;

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fleet::block::lanes;
 use crate::fleet::view::View;
 use crate::pass::custom::{Entry, Table};
-use crate::pass::full::{Ask, Look, Pass, Proposal, Tools, Verdict};
+use crate::pass::full::{Ask, Look, Pass, Proposal, Verdict};
 use crate::pass::lanes::Column;
 use crate::pins::pin;
 use crate::pool::choose::{Caller, Checked, Closed, Gate, Purpose, Tried};

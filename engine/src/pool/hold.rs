@@ -13,7 +13,7 @@ use crate::grace::Guard;
 use crate::load::row::{Load, Row};
 use crate::load::slot::{self, Refusal};
 use crate::names::{Rank, RequestId};
-use crate::pass::full::{self, Ask, Tools, sibling_with_room};
+use crate::pass::full::{self, Ask, sibling_with_room};
 use crate::pins::pin;
 use crate::pool::choose::{Caller, Checked, Placement, Purpose, Tried, with_arena};
 use crate::pool::{Handle, Inner, Pool};
