@@ -66,3 +66,51 @@ fn a_pair_without_a_reachable_rank_has_no_room_and_one_that_is_dropped_has() {
     drop(decode);
     assert!(admit.try_take().unwrap().unwrap().hold.is_none());
 }
+
+/// A foreign pair that has room when it is asked, and none to set aside; while it says so, somebody
+/// who needs no pair arrives.
+struct Withdraws {
+    pool: std::sync::OnceLock<Pool>,
+    arrived: std::sync::Mutex<Option<Admit>>,
+}
+
+impl PairedPool for Withdraws {
+    fn room(&self, _: &PairAsk<'_>) -> PairRoom {
+        PairRoom::Room
+    }
+
+    fn subscribe(&self, _: PairWaker) {}
+
+    fn hold(&self, _: &PairAsk<'_>) -> HoldOffer {
+        let admit = self.pool.get().unwrap().admit(Request::new(16).class("own"));
+        assert!(admit.is_waiting(), "the only place is taken for as long as this takes");
+        *self.arrived.lock().unwrap() = Some(admit);
+        HoldOffer::NoRoom
+    }
+}
+
+#[test]
+fn what_a_newcomer_takes_and_gives_back_lets_a_waiter_in() {
+    let full = Thresholds::NONE.prefill_frac(0.0);
+    let classes = [
+        ClassSpec::new("own", 1).family("f", "all").thresholds(full),
+        // Never queues: once it is refused, nothing of it looks at the queue again.
+        ClassSpec::new("both", 1)
+            .thresholds(full.decode_frac(0.5))
+            .request_queue_limit_per_worker(0),
+    ];
+    let profile = Arc::new(Profile::new("f", [(0, Name::new("all"))], classes).unwrap());
+    let prefill = Pool::builder().policy(&profile).build().unwrap();
+    prefill.upsert(WorkerSpec::new(1).max_num_batched_tokens(8192)).unwrap();
+    let pair = Arc::new(Withdraws {
+        pool: std::sync::OnceLock::new(),
+        arrived: std::sync::Mutex::new(None),
+    });
+    assert!(pair.pool.set(prefill.clone()).is_ok());
+    prefill.pair_with_hook(pair.clone());
+    let refused = prefill.admit(Request::new(16).class("both")).wait().unwrap_err();
+    assert!(matches!(refused, Error::QueueRejected { .. }), "{refused:?}");
+    let mut arrived = pair.arrived.lock().unwrap().take().unwrap();
+    let admitted = arrived.try_take().expect("nobody sleeps beside room").unwrap();
+    assert!(admitted.waited);
+}
