@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// Arguments of `vacancy replay`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Trace to replay (JSON Lines: timestamp, input_length, output_length, hash_ids); without
-    /// it, the built-in workload.
+    /// Trace to replay (JSON Lines: timestamp, input_length, output_length and, if there are any,
+    /// hash_ids and the policy class or family); without it, the built-in workload.
     #[arg(long, value_name = "FILE.jsonl")]
     pub trace: Option<PathBuf>,
     /// Tokens per block of the trace's hash_ids, and the engine's block size.
@@ -130,8 +130,6 @@ pub enum Order {
     Fcfs,
     /// The shortest prompts first, as far as they are not cached.
     Wspt,
-    /// The earliest due time first.
-    Edf,
 }
 
 /// Who places requests.

@@ -55,7 +55,6 @@ impl Classes {
         let order = match args.queue_policy {
             Order::Fcfs => QueuePolicy::Fcfs,
             Order::Wspt => QueuePolicy::Wspt,
-            Order::Edf => QueuePolicy::Edf,
         };
         let class = ClassSpec::new("default", QUANTUM)
             .family("default", "all")
