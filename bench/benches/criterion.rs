@@ -8,8 +8,8 @@ use std::time::Duration;
 
 #[path = "criterion/pass.rs"]
 mod pass;
-#[path = "criterion/select_book_free.rs"]
-mod select_book_free;
+#[path = "criterion/scenes.rs"]
+mod scenes;
 #[path = "criterion/threads.rs"]
 mod threads;
 
@@ -26,6 +26,6 @@ fn settings() -> Criterion {
 criterion_group! {
     name = benches;
     config = settings();
-    targets = select_book_free::bench, pass::bench, threads::bench
+    targets = scenes::bench, pass::bench, threads::bench
 }
 criterion_main!(benches);

@@ -56,8 +56,18 @@ impl Bench {
 
     /// The same, on one back-end.
     pub fn on(ranks: usize, mode: Mode, backend: Option<Backend>) -> Bench {
+        Bench::with(ranks, mode, backend, |builder| builder)
+    }
+
+    /// The same, with settings of its own.
+    pub fn with(
+        ranks: usize,
+        mode: Mode,
+        backend: Option<Backend>,
+        settings: impl FnOnce(PoolBuilder) -> PoolBuilder,
+    ) -> Bench {
         let workload = Workload::new(ranks);
-        let pool = pool(&workload, mode, backend);
+        let pool = pool(&workload, mode, backend, settings);
         let requests = requests(&workload);
         let before = pool.snapshot().ranks;
         let bench = Bench { pool, workload, requests, mode, before };
@@ -89,7 +99,12 @@ impl Bench {
         assert!(!(full && self.mode == Mode::Reject), "rank {rank} is full and was chosen");
     }
 
-    /// Panics unless every row is what it was before the first booking.
+    /// Takes what the ranks carry now as what they have to return to.
+    pub fn settle(&mut self) {
+        self.before = self.pool.snapshot().ranks;
+    }
+
+    /// Panics unless every row is what it was before the first booking. Dropping checks this too.
     pub fn check_rows(&self) {
         let now = self.pool.snapshot().ranks;
         assert_eq!(self.before.len(), now.len());
@@ -122,6 +137,14 @@ impl Bench {
     }
 }
 
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.check_rows();
+        }
+    }
+}
+
 /// Admits a request whose class has room.
 #[inline]
 pub fn admit(pool: &Pool, request: Request) -> Booking {
@@ -146,8 +169,12 @@ pub fn requests(workload: &Workload) -> Vec<Request> {
     workload.draws.iter().map(request).collect()
 }
 
-/// A pool with the fleet in it.
-pub fn pool(workload: &Workload, mode: Mode, backend: Option<Backend>) -> Pool {
+fn pool(
+    workload: &Workload,
+    mode: Mode,
+    backend: Option<Backend>,
+    settings: impl FnOnce(PoolBuilder) -> PoolBuilder,
+) -> Pool {
     let set = if mode == Mode::Reject { thresholds() } else { Thresholds::NONE };
     let rejects = RejectThresholds::new(set).expect("valid thresholds");
     let mut builder: PoolBuilder =
@@ -159,7 +186,7 @@ pub fn pool(workload: &Workload, mode: Mode, backend: Option<Backend>) -> Pool {
     if let Some(backend) = backend {
         builder = builder.backend(backend);
     }
-    let pool = builder.build().expect("a valid pool");
+    let pool = settings(builder).build().expect("a valid pool");
     fill(&pool, workload).expect("the fleet is accepted");
     pool
 }
@@ -196,7 +223,7 @@ mod tests {
             let bench = Bench::new(200, mode);
             let live: Vec<Booking> = (0..500).map(|at| bench.book(&bench.pool, at)).collect();
             drop(live);
-            bench.check_rows();
+            drop(bench);
         }
     }
 }

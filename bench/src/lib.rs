@@ -5,10 +5,12 @@
 //! - [`workload`]: the fleet and the prompts, in plain numbers that belong to no engine;
 //! - [`oracle`]: the cheapest rank for a prompt, by looking at all of them in plain maps;
 //! - [`engine`]: a [`vacancy::Pool`] with that fleet in it, and its checks;
+//! - [`scenes`]: the operations that are measured, by name;
 //! - [`measure`]: ratios of two things, measured in turn.
 #![forbid(unsafe_code)]
 
 pub mod engine;
 pub mod measure;
 pub mod oracle;
+pub mod scenes;
 pub mod workload;

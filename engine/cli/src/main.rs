@@ -5,7 +5,9 @@
 //! (arguments, a trace, a scenario or policy file, a path that cannot be written).
 #![forbid(unsafe_code)]
 
+mod policy_cmd;
 mod replay;
+mod scenario;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,11 +29,17 @@ struct Cli {
 enum Command {
     /// Replays a trace, or the built-in workload, through the engine on a virtual clock.
     Replay(Box<replay::Args>),
+    /// Runs scripted cases; exits 1 if an expectation fails, 2 if a file is wrong.
+    Scenario(scenario::Args),
+    /// Checks a policy file and prints the resolved classes.
+    Policy(policy_cmd::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         None => replay::run(replay::Args::default()),
         Some(Command::Replay(args)) => replay::run(*args),
+        Some(Command::Scenario(args)) => scenario::run(args),
+        Some(Command::Policy(args)) => policy_cmd::run(args),
     }
 }

@@ -2,13 +2,14 @@
 //! one of 64 tables; rows change under it, signals and drops come after it.
 #![forbid(unsafe_code)]
 
-use crate::booking::{Landed, Live, Placed};
+use crate::booking::{Booking, Landed, Live, Placed};
+use crate::choice::Choice;
 use crate::error::Error;
 use crate::load::events::LoadChange;
 use crate::load::slot::Refusal;
 use crate::names::{Attempt, Rank, RequestId};
 use crate::pins::pin;
-use crate::pool::choose::{Placement, Purpose};
+use crate::pool::choose::{Checked, Placement, Purpose};
 use crate::pool::hold::Hold;
 use crate::pool::land::Target;
 use crate::pool::{Handle, Inner, Pool};
@@ -56,6 +57,20 @@ impl Handle {
 }
 
 impl Inner {
+    /// Puts known live load on a rank.
+    fn land_known(&self, rank: Rank, request: &Request, checked: Checked) -> Result<Landed, Error> {
+        let guard = pin();
+        let view = self.view.load(&guard);
+        let slot = view.slot(rank).ok_or(Error::NoEndpoints)?;
+        let origin = self.origin(request, checked.prompt_blocks);
+        let uncached = origin.isl - self.cached_on(&origin, rank);
+        let tokens = if origin.track_prefill { uncached } else { 0 };
+        self.land(view, &guard, slot, tokens, origin, |_| true).map_err(|refusal| match refusal {
+            Refusal::Overflow => Error::RowOverflow { rank },
+            Refusal::Dead | Refusal::Full(_) => Error::NoEndpoints,
+        })
+    }
+
     fn keep_hold(&self, id: RequestId, hold: Hold) {
         drop(self.holds.remove(id, None));
         if self.holds.reserve(id).is_some() {
@@ -157,11 +172,33 @@ impl Pool {
         self.inner().ids.with(id, self.inner().time(), |landed| landed.rank)
     }
 
-    /// Books known live load on a rank without judging limits (after a restart).
+    /// Books known live load on a rank without judging limits (after a restart). The booking's
+    /// choice tells the rank and what is cached there; nothing was weighed, so its cost is 0.
     ///
     /// # Errors
-    /// `InvalidRequest`, `DuplicateRequest`, `NoEndpoints` (the rank is not declared),
-    /// `RowOverflow`, `Closed`; nothing changed.
+    /// `InvalidRequest`, `NoEndpoints` (the rank is not declared), `RowOverflow`, `Closed`; nothing
+    /// changed.
+    pub fn import(&self, rank: Rank, request: &Request) -> Result<Booking, Error> {
+        let checked = self.inner().check(request)?;
+        let landed = self.inner().land_known(rank, request, checked)?;
+        let cached_tokens = self.inner().cached_on(&landed.origin, rank);
+        let choice = Choice {
+            rank,
+            stable_id: None,
+            cost: 0.0,
+            cached_tokens,
+            overlap: [0.0; 3],
+            eligible: 1,
+            full: 0,
+            forgone: None,
+        };
+        Ok(self.booking(Placement { choice, landed: Some(landed) }))
+    }
+
+    /// As [`import`](Self::import), under an id.
+    ///
+    /// # Errors
+    /// As `import`, and `DuplicateRequest`.
     pub fn import_as(
         &self,
         id: RequestId,
@@ -171,17 +208,7 @@ impl Pool {
         let inner = self.inner();
         let checked = inner.check(request)?;
         let reservation = self.handle.reserve(id)?;
-        let guard = pin();
-        let view = inner.view.load(&guard);
-        let slot = view.slot(rank).ok_or(Error::NoEndpoints)?;
-        let origin = inner.origin(request, checked.prompt_blocks);
-        let uncached = origin.isl - inner.cached_on(&origin, rank);
-        let tokens = if origin.track_prefill { uncached } else { 0 };
-        match inner.land(view, &guard, slot, tokens, origin, |_| true) {
-            Ok(landed) => Ok(reservation.fill(landed)),
-            Err(Refusal::Overflow) => Err(Error::RowOverflow { rank }),
-            Err(Refusal::Dead | Refusal::Full(_)) => Err(Error::NoEndpoints),
-        }
+        Ok(reservation.fill(inner.land_known(rank, request, checked)?))
     }
 
     /// The live bookings by id, in the order of their ids. Bookings by value are their holders'

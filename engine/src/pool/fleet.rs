@@ -87,8 +87,16 @@ impl Inner {
     /// slots into quarantine.
     pub(crate) fn publish(&self, writer: &mut Writer, edit: Edit) -> Vec<Lost> {
         writer.view.generation += 1;
+        writer.renew_boards();
         let replaced = self.view.publish(writer.view.clone());
         writer.replaced.put(replaced);
+        tracing::debug!(
+            generation = writer.view.generation,
+            workers = writer.view.workers.len(),
+            ranks = writer.view.ranks,
+            gone = edit.gone.len(),
+            "a view was published"
+        );
         let mut lost = Vec::new();
         for &(rank, slot, _) in &edit.gone {
             let live = &writer.view.block(slot).live;

@@ -16,6 +16,7 @@ pub(crate) mod land;
 mod observe;
 mod pair;
 pub(crate) mod peers;
+mod refresh;
 mod report;
 
 pub use admit::{Admit, AdmitAs, Admitted, AdmittedAs, Standing, Why};
@@ -24,6 +25,7 @@ pub use hold::{Hold, RefusedLeg};
 pub use idle::Idle;
 pub use pair::RoomFilter;
 pub use peers::Applied;
+pub use refresh::OverlapRefresh;
 pub use report::{ClassLoad, Counters, RankLoad, Snapshot};
 
 use crate::booking::Landed;
@@ -39,9 +41,11 @@ use crate::load::ids::Ids;
 use crate::load::prompts::PromptIndex;
 use crate::pass::backend::{Backend, Kernel};
 use crate::pass::custom::{Filter, Observer, Picker, Scorer};
+use crate::pass::lanes::{Terms, Tracking};
 use crate::pool::drain::Bench;
 use crate::pool::pair::{Pair, RoomCache};
 use crate::pool::peers::Peers;
+use crate::pool::refresh::Refresh;
 use crate::queue::baton::Baton;
 use crate::queue::policy::{Policy, Profile};
 use crate::queue::waiting::Waiting;
@@ -81,6 +85,19 @@ pub(crate) struct Settings {
     pub(crate) holds: bool,
 }
 
+impl Settings {
+    /// What every request weighs ranks by, unless it says otherwise.
+    fn plain(&self) -> Terms {
+        let track = Tracking {
+            block_size: self.block_size,
+            prefill: self.track_prefill,
+            blocks: self.track_blocks,
+            overlaps: false,
+        };
+        Terms::new(&self.weights, track, 0, 0)
+    }
+}
+
 /// The host's own say in a choice.
 #[derive(Clone, Default)]
 pub(crate) struct Custom {
@@ -117,6 +134,8 @@ pub(crate) struct Stripe {
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) kernel: Kernel,
+    /// What every request weighs ranks by, unless it says otherwise.
+    pub(crate) plain: Terms,
     pub(crate) view: ViewCell,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) index: Arc<PromptIndex>,
@@ -142,6 +161,7 @@ pub(crate) struct Inner {
     pub(crate) custom: Custom,
     pub(crate) classifier: Option<Arc<dyn Classifier>>,
     pub(crate) peers: Peers,
+    pub(crate) refresh: Option<Refresh>,
 }
 
 /// A handle of a pool: the pool, and the stripe that calls through it count on.
@@ -228,6 +248,11 @@ impl Pool {
     /// The largest instant that the pool was shown.
     pub fn now(&self) -> Time {
         self.inner().time()
+    }
+
+    /// Whether the pool was shut down.
+    pub fn is_closed(&self) -> bool {
+        self.inner().check_open().is_err()
     }
 
     /// Shuts the pool down: every later call that places a request is refused with `Closed`.
@@ -324,6 +349,7 @@ pub struct PoolBuilder {
     policy: Arc<Profile>,
     classifier: Option<Arc<dyn Classifier>>,
     events: Option<Arc<dyn EventSink>>,
+    refresh: Option<Refresh>,
 }
 
 impl Default for PoolBuilder {
@@ -348,6 +374,7 @@ impl Default for PoolBuilder {
             policy: Arc::clone(Policy::default().profile(None)),
             classifier: None,
             events: None,
+            refresh: None,
         }
     }
 }
@@ -457,6 +484,12 @@ impl PoolBuilder {
         self
     }
 
+    /// Gives what has waited longer than `after` new overlaps at its turn (default: nobody does).
+    pub fn refresh(mut self, after: Duration, by: Arc<dyn OverlapRefresh>) -> Self {
+        self.refresh = Some(Refresh { after, by });
+        self
+    }
+
     /// A filter over the ranks that are neither marked nor full.
     pub fn filter(mut self, filter: Arc<dyn Filter>) -> Self {
         self.custom.filter = Some(filter);
@@ -523,6 +556,7 @@ impl PoolBuilder {
         };
         let inner = Arc::new_cyclic(|me| Inner {
             kernel,
+            plain: settings.plain(),
             view: ViewCell::new(writer.view.clone()),
             writer: Mutex::new(writer),
             index,
@@ -542,6 +576,7 @@ impl PoolBuilder {
             custom: self.custom,
             classifier: self.classifier,
             peers: Peers::new(self.events),
+            refresh: self.refresh,
             settings,
         });
         let under: Arc<dyn UnderThresholds> = Arc::clone(&inner) as _;

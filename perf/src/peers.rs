@@ -1,0 +1,81 @@
+//! Builds and runs `bench/peers`, and judges what it says.
+
+use crate::Verdict;
+use crate::limits::Limits;
+use crate::place::{self, Args};
+use crate::record;
+use crate::table::{Table, time};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+pub fn run(words: &[String]) -> Result<Verdict, String> {
+    let valued = ["--ranks", "--rounds", "--only"];
+    let args = Args::parse(words, &["--json", "--record"], &valued)?;
+    let limits = Limits::read()?;
+    let mut command = Command::new(place::cargo());
+    command.args(["run", "-q", "--release", "--locked", "--", "--json"]);
+    for name in valued {
+        if let Some(value) = args.value(name) {
+            command.args([name, value]);
+        }
+    }
+    // Its own workspace, and its own directory for what it builds.
+    let home = place::root().join("bench/peers");
+    command.current_dir(&home).stdout(Stdio::piped());
+    command.env("CARGO_TARGET_DIR", place::target().join("peers"));
+    let output = command.output().map_err(|e| format!("bench/peers: {e}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "bench/peers: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    let figures: Value =
+        serde_json::from_slice(&output.stdout).map_err(|e| format!("bench/peers: {e}"))?;
+    let mut broken = Vec::new();
+    for rule in &limits.peer {
+        let row = pairs(&figures).find(|row| {
+            row["pair"] == rule.pair.as_str() && row["ranks"].as_u64() == Some(rule.ranks as u64)
+        });
+        if let Some(ratio) = row.and_then(|row| row["ratio"].as_f64())
+            && ratio < rule.at_least
+        {
+            broken.push(format!("{}: {ratio:.1} times, bar {}", rule.name, rule.at_least));
+        }
+    }
+    if args.has("--json") {
+        println!("{figures:#}");
+    } else {
+        println!("{}", table(&figures).text());
+        for broken in &broken {
+            println!("BROKEN  {broken}");
+        }
+    }
+    if args.has("--record") {
+        record::write("peers", figures)?;
+    }
+    Ok(if broken.is_empty() { Verdict::Holds } else { Verdict::Broken })
+}
+
+fn pairs(figures: &Value) -> impl Iterator<Item = &Value> {
+    figures["pairs"].as_array().into_iter().flatten()
+}
+
+/// What `bench/peers` said, as a table.
+pub fn table(figures: &Value) -> Table {
+    let mut table =
+        Table::new(&["pair", "ranks", "this engine", "the other", "ratio", "quartiles"]);
+    for row in pairs(figures) {
+        let number = |key: &str| row[key].as_f64().unwrap_or_default();
+        table.row(vec![
+            row["pair"].as_str().unwrap_or_default().to_owned(),
+            row["ranks"].to_string(),
+            time(number("ours_ns")),
+            time(number("peer_ns")),
+            format!("{:.2}", number("ratio")),
+            format!("{:.2} .. {:.2}", number("ratio_q1"), number("ratio_q3")),
+        ]);
+    }
+    table
+}
