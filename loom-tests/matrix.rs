@@ -156,8 +156,8 @@ const MODELS: &[Model] = &[
                         "        let Some(head) = self.waiting.leave(|queue| queue.pop_front()) else {\n",
                     ),
                     (
-                        "!row.exceeds(limit) && !row.exceeds(class)).is_err() {\n            return",
-                        "!row.exceeds(limit) && !row.exceeds(class)).is_err() {\n            let _ = self.push(|queue| queue.push_front(head));\n            return",
+                        "        if self.attempt(&head, true).is_err() {\n            return",
+                        "        if self.attempt(&head, true).is_err() {\n            let _ = self.push(|queue| queue.push_front(head));\n            return",
                     ),
                 ],
                 fails_on: &[SLEEPS],
@@ -171,7 +171,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
-        long: None,
+        long: Some(5),
         controls: &[Control {
             removed: "the_queue_withdraws_while_somebody_waits",
             file: "queue/waiting.rs",
@@ -245,7 +245,7 @@ const MODELS: &[Model] = &[
                 removed: "given_back_without_a_drain",
                 file: "models/pool.rs",
                 patches: &[(
-                    "            Cancelled::Chosen(()) => self.release(ONE),\n",
+                    "            Cancelled::Chosen(()) => self.give_back(entry),\n",
                     "            Cancelled::Chosen(()) => {\n                slot::take_off(&self.row, ONE).expect(\"the rank lives\");\n            }\n",
                 )],
                 fails_on: &[SLEEPS],
@@ -324,7 +324,7 @@ const MODELS: &[Model] = &[
             removed: "two_releases_given_back_without_a_drain",
             file: "models/pool.rs",
             patches: &[(
-                "            Cancelled::Chosen(()) => self.release(ONE),\n",
+                "            Cancelled::Chosen(()) => self.give_back(entry),\n",
                 "            Cancelled::Chosen(()) => {\n                slot::take_off(&self.row, ONE).expect(\"the rank lives\");\n            }\n",
             )],
             fails_on: &[SLEEPS],
@@ -355,7 +355,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["queue/baton.rs"],
         short: Some(3),
-        long: None,
+        long: Some(4),
         controls: &[
             Control {
                 removed: "the_state_is_loaded_before_the_mark",
@@ -907,6 +907,39 @@ const MODELS: &[Model] = &[
             patches: &[(
                 "WAITING => Cancelled::Withdrawn { baton: before & BATON != 0 },",
                 "WAITING => Cancelled::Withdrawn { baton: false },",
+            )],
+            fails_on: &[SLEEPS],
+        }],
+    },
+    Model {
+        number: 15,
+        sentence: "what_a_newcomer_takes_and_gives_back_lets_a_waiter_in",
+        file: "m15_newcomer_rolls_back",
+        support: &["pool"],
+        engine: QUEUE,
+        short: Some(3),
+        long: Some(4),
+        controls: &[Control {
+            removed: "a_newcomer_does_not_tell_the_own_queue_of_its_roll_back",
+            file: "models/pool.rs",
+            patches: &[("                if draining {", "                if draining || true {")],
+            fails_on: &[SLEEPS],
+        }],
+    },
+    Model {
+        number: 15,
+        sentence: "a_hold_that_is_taken_back_lets_a_waiter_of_the_pair_in",
+        file: "m15_hold_taken_back",
+        support: &["pool"],
+        engine: QUEUE,
+        short: Some(2),
+        long: Some(3),
+        controls: &[Control {
+            removed: "a_hold_that_was_never_delivered_is_taken_back_quietly",
+            file: "models/pool.rs",
+            patches: &[(
+                "            pair.release(ONE);",
+                "            slot::take_off(&pair.row, ONE).expect(\"the rank lives\");",
             )],
             fails_on: &[SLEEPS],
         }],

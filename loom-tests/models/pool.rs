@@ -29,22 +29,33 @@ pub(crate) struct Entry {
     pub(crate) due: u64,
     /// What its class calls full, if it is less than the pool's limit.
     most: u32,
+    /// Whether its class has to do with the pair.
+    paired: bool,
     /// Wakes so far. Not loom's: read only after all threads are joined.
     pub(crate) woken: AtomicU32,
 }
 
 impl Entry {
     pub(crate) fn new() -> Arc<Entry> {
-        Entry::due_at(u64::MAX)
+        Entry::with(u64::MAX, u32::MAX, true)
     }
 
     pub(crate) fn due_at(due: u64) -> Arc<Entry> {
-        Arc::new(Entry { waiter: Waiter::new(), due, most: u32::MAX, woken: AtomicU32::new(0) })
+        Entry::with(due, u32::MAX, true)
     }
 
     /// One of a class that calls a rank full past `most` tokens.
     pub(crate) fn needing(most: u32) -> Arc<Entry> {
-        Arc::new(Entry { waiter: Waiter::new(), due: u64::MAX, most, woken: AtomicU32::new(0) })
+        Entry::with(u64::MAX, most, true)
+    }
+
+    /// One of a class that has nothing to do with the pair.
+    pub(crate) fn unpaired() -> Arc<Entry> {
+        Entry::with(u64::MAX, u32::MAX, false)
+    }
+
+    fn with(due: u64, most: u32, paired: bool) -> Arc<Entry> {
+        Arc::new(Entry { waiter: Waiter::new(), due, most, paired, woken: AtomicU32::new(0) })
     }
 
     /// The owner polls.
@@ -81,10 +92,23 @@ pub(crate) struct Pool {
     pub(crate) baton: Baton,
     /// Steps after which a drain hands on.
     bound: u64,
-    /// The pair: nobody goes in while it is full.
+    /// The pair: nobody whose class has to do with it goes in while it is full.
     pair: Option<Arc<Pool>>,
+    /// Whether room is set aside at the pair for each that goes in.
+    holds: bool,
     /// Whom each let in was let in by, in order. Not loom's.
     pub(crate) let_in_by: Unseen<Vec<&'static str>>,
+}
+
+/// Why an attempt took nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The own rank is full.
+    Own,
+    /// The pair is full.
+    Pair,
+    /// The pair had room when it was looked at, and none to set aside.
+    RolledBack,
 }
 
 pub(crate) fn tokens(limit: u32) -> Limit {
@@ -94,6 +118,21 @@ pub(crate) fn tokens(limit: u32) -> Limit {
 impl Pool {
     /// A rank that is full once it carries more than `limit` tokens, and carries `carries`.
     pub(crate) fn new(limit: u32, carries: u32, bound: u64, pair: Option<Arc<Pool>>) -> Arc<Pool> {
+        Pool::build(limit, carries, bound, pair, false)
+    }
+
+    /// One that sets room aside at its pair.
+    pub(crate) fn holding(limit: u32, carries: u32, pair: Arc<Pool>) -> Arc<Pool> {
+        Pool::build(limit, carries, u64::MAX, Some(pair), true)
+    }
+
+    fn build(
+        limit: u32,
+        carries: u32,
+        bound: u64,
+        pair: Option<Arc<Pool>>,
+        holds: bool,
+    ) -> Arc<Pool> {
         let signal = Arc::new(RoomSignal::new());
         let pool = Arc::new(Pool {
             row: AtomicU64::new(Row::EMPTY.plus(Load::new(carries, 0)).expect("it fits").bits()),
@@ -103,6 +142,7 @@ impl Pool {
             baton: Baton::new(),
             bound,
             pair,
+            holds,
             let_in_by: Unseen::new(Vec::new()),
         });
         let party: Arc<dyn Party> = pool.clone();
@@ -157,7 +197,7 @@ impl Pool {
                     self.drain();
                 }
             }
-            Cancelled::Chosen(()) => self.release(ONE),
+            Cancelled::Chosen(()) => self.give_back(entry),
             Cancelled::Over => {}
         }
         cancelled
@@ -183,6 +223,41 @@ impl Pool {
         self.drain()
     }
 
+    /// Takes the own rank, and then sets room aside at the pair: both or neither.
+    pub(crate) fn attempt(&self, entry: &Entry, draining: bool) -> Result<(), Refused> {
+        let pair = self.pair.as_ref().filter(|_| entry.paired);
+        if pair.is_some_and(|pair| !pair.has_room()) {
+            return Err(Refused::Pair);
+        }
+        let limit = *self.limit.load();
+        let class = tokens(entry.most);
+        if slot::add(&self.row, ONE, |row| !row.exceeds(limit) && !row.exceeds(class)).is_err() {
+            return Err(Refused::Own);
+        }
+        if let Some(pair) = pair.filter(|_| self.holds) {
+            let limit = *pair.limit.load();
+            if slot::add(&pair.row, ONE, |row| !row.exceeds(limit)).is_err() {
+                slot::take_off(&self.row, ONE).expect("the rank lives");
+                // A drain looks again by itself; a newcomer tells the own queue as well.
+                if draining {
+                    self.signal.release_and_tell_others(self);
+                } else {
+                    self.signal.release_and_tell();
+                }
+                return Err(Refused::RolledBack);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what [`Pool::attempt`] took.
+    fn give_back(&self, entry: &Entry) {
+        self.release(ONE);
+        if let Some(pair) = self.pair.as_ref().filter(|_| entry.paired && self.holds) {
+            pair.release(ONE);
+        }
+    }
+
     /// Takes an entry out of the queue; whether it was at its head.
     fn leave(&self, entry: &Arc<Entry>) -> bool {
         self.waiting
@@ -206,12 +281,7 @@ impl Work for Pool {
             }
             return Step::Went;
         }
-        if self.pair.as_ref().is_some_and(|pair| !pair.has_room()) {
-            return Step::Rest;
-        }
-        let limit = *self.limit.load();
-        let class = tokens(head.most);
-        if slot::add(&self.row, ONE, |row| !row.exceeds(limit) && !row.exceeds(class)).is_err() {
+        if self.attempt(&head, true).is_err() {
             return Step::Rest;
         }
         match head.waiter.deliver(()) {
@@ -223,7 +293,7 @@ impl Work for Pool {
             Err(()) => {
                 // It has left, and may not be out of the queue yet.
                 self.leave(&head);
-                self.release(ONE);
+                self.give_back(&head);
             }
         }
         Step::Went

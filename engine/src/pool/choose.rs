@@ -240,7 +240,7 @@ impl Inner {
 
 impl Handle {
     pub(crate) fn caller(&self) -> Caller<'_> {
-        Caller { inner: &self.inner, stripe: self.stripe() }
+        Caller { inner: &self.inner, stripe: self.stripe(), draining: false }
     }
 
     /// Places a request that was checked, after what is left to refuse without a look.
@@ -260,6 +260,8 @@ impl Handle {
 pub(crate) struct Caller<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) stripe: &'a Stripe,
+    /// Whether this is the pool's own drain, which looks again by itself.
+    pub(crate) draining: bool,
 }
 
 /// What a class asks of a placement. Without one, class thresholds are not looked at.
@@ -368,10 +370,17 @@ impl<'a> Caller<'a> {
                         match self.inner.me().hold_at_pair(request, class, frac) {
                             Ok(held) => *hold = held,
                             Err(()) => {
-                                // Both land or neither does. Others are told of the roll-back; the
-                                // own queue is not: what it would find is what was just found.
+                                // Both land or neither does. The roll-back is told to all; only a
+                                // drain does not tell itself, for what it would find is what it
+                                // has just found. A newcomer does: a drain may have looked while
+                                // the rank was taken, and rests.
                                 if self.inner.give_back(landed) {
-                                    self.inner.signal.release_and_tell_others(self.inner);
+                                    match self.draining {
+                                        true => {
+                                            self.inner.signal.release_and_tell_others(self.inner);
+                                        }
+                                        false => self.inner.signal.release_and_tell(),
+                                    }
                                 }
                                 let until = Time::NEVER;
                                 return Ok(Tried::Closed(Closed { why: Why::Pair, until }));

@@ -220,7 +220,7 @@ impl Inner {
     /// Tries a candidate. `true`: somebody left the queue.
     fn try_turn(self: &Arc<Inner>, turn: &Turn, epochs: Epochs) -> bool {
         let candidate = &turn.candidate;
-        let caller = Caller { inner: self, stripe: &self.stripes[0] };
+        let caller = Caller { inner: self, stripe: &self.stripes[0], draining: true };
         let passing = turn.head.as_ref().map(|(head, barred)| (&head.request, *barred));
         let gate = Gate { class: candidate.class, profile: &turn.profile, passing };
         let purpose = match candidate.purpose {
