@@ -5,11 +5,11 @@
 
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
 }
 
-pub(crate) use parking_lot::{Mutex, MutexGuard};
+pub(crate) use parking_lot::Mutex;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread_local;
 
@@ -19,10 +19,6 @@ pub(crate) mod thread {
 
 /// Whether the model checker is at work: it wants small arrays.
 pub(crate) const MODELLED: bool = false;
-
-pub(crate) mod hint {
-    pub(crate) use std::hint::spin_loop;
-}
 
 /// A cell whose accesses are closures, as the model checker needs them to be.
 #[derive(Debug, Default)]

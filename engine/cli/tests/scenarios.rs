@@ -298,6 +298,7 @@ fn a_pool_that_the_engine_refuses_makes_the_file_wrong() {
 #[test]
 fn hostile_nesting_and_size_are_refused_quickly() {
     let deep = "[".repeat(100_000);
+    let pools: String = (0..100_000).map(|i| format!("p{i}: {{}}, ")).collect();
     let anchors: String = (1..12)
         .map(|i| {
             format!(
@@ -325,6 +326,10 @@ fn hostile_nesting_and_size_are_refused_quickly() {
         assert!(err.len() < 1000, "{name}: {err}");
         fs::remove_file(f).expect("it was written");
     }
+    let f = file("pools", &format!("pools: {{{pools}}}\nsteps: []\n"));
+    let (code, _, err) = run(&[&f]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("100000 pools"), "{err}");
 }
 
 #[test]

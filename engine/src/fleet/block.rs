@@ -2,14 +2,14 @@
 //!
 //! Blocks are never freed while their pool lives, and slots keep their address, so a booking can
 //! name its slot by number. Who may write: `rows` and `lives` only through `load::slot`; `requests`
-//! and `held` by whoever's swap of the row succeeded, after it; `version` by whoever changed
+//! and `held` by whoever's swap of the row succeeded, after it; the version by whoever changed
 //! anything in the block, after the last column.
 
+use crate::fleet::seal::Versions;
 use crate::load::prompts::RankPrompts;
 use crate::load::row::Row;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crossbeam_utils::CachePadded;
+use crate::sync::{Arc, Mutex};
 
 /// Ranks in a block: a set of them is one `u64`.
 pub(crate) const LANES: usize = 64;
@@ -72,20 +72,24 @@ pub(crate) struct Block {
     pub(crate) held: [AtomicU32; LANES],
     /// Which life goes on in each slot; see `load::slot`.
     pub(crate) lives: [AtomicU64; LANES],
-    /// Moves after every change of anything above: summaries are valid for one version.
-    pub(crate) version: CachePadded<AtomicU64>,
+    /// Moves after every change of anything here: summaries are valid for one version. Shared with
+    /// the neighbouring blocks; this is number `at` there.
+    versions: Arc<Versions>,
+    at: usize,
     /// Which prompt blocks each rank holds, each under a short lock of its own.
     pub(crate) prompts: [Mutex<RankPrompts>; LANES],
 }
 
 impl Block {
-    pub(crate) fn new() -> Block {
+    /// The block with number `at` of those that share `versions`.
+    pub(crate) fn new(versions: Arc<Versions>, at: usize) -> Block {
         Block {
             rows: [const { AtomicU64::new(Row::VACANT.bits()) }; LANES],
             requests: [const { AtomicU32::new(0) }; LANES],
             held: [const { AtomicU32::new(0) }; LANES],
             lives: [const { AtomicU64::new(0) }; LANES],
-            version: CachePadded::new(AtomicU64::new(0)),
+            versions,
+            at,
             prompts: std::array::from_fn(|_| Mutex::new(RankPrompts::default())),
         }
     }
@@ -109,8 +113,12 @@ impl Block {
     /// Says that something in this block has changed. Comes after the change itself.
     #[inline(always)]
     pub(crate) fn bump(&self) {
-        // Release: who reads the new version (Acquire) sees what was changed before it.
-        self.version.fetch_add(1, Ordering::Release);
+        self.versions.bump(self.at);
+    }
+
+    /// The versions of this block and its neighbours.
+    pub(crate) fn versions(&self) -> &Arc<Versions> {
+        &self.versions
     }
 
     /// The row of one lane as it stands.

@@ -2,8 +2,10 @@
 //! selections work on, and the sets of eligible lanes.
 
 pub(crate) mod block;
+pub(crate) mod board;
 pub(crate) mod cell;
 pub(crate) mod eligible;
+pub(crate) mod seal;
 pub mod spec;
 pub(crate) mod tags;
 pub(crate) mod view;

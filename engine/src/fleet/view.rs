@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::fleet::block::{Block, LANES, SlotId, lanes};
+use crate::fleet::board::Board;
 use crate::fleet::spec::WorkerSpec;
 use crate::fleet::tags::Tags;
 use crate::limits::rules::{RejectScope, Rules};
@@ -210,6 +211,14 @@ pub(crate) struct View {
     /// Moves when ranks go or names on workers change: what waits may have become impossible.
     pub(crate) shape: u64,
     pub(crate) blocks: Vec<Arc<BlockView>>,
+    /// One per span of blocks.
+    pub(crate) boards: Vec<Arc<Board>>,
+    /// Available ranks.
+    pub(crate) available: u32,
+    /// Of them, those under no soft mark, as if none ran out.
+    pub(crate) unmarked: u32,
+    /// The first instant at which a soft mark runs out.
+    pub(crate) next_lapse: Time,
     pub(crate) workers: Workers,
     pub(crate) tags: Arc<Tags>,
     /// Thresholds in force, and how they are judged.
@@ -224,6 +233,10 @@ impl View {
             generation: 0,
             shape: 0,
             blocks: Vec::new(),
+            boards: Vec::new(),
+            available: 0,
+            unmarked: 0,
+            next_lapse: Time::NEVER,
             workers: Workers::default(),
             tags: Arc::default(),
             rules,

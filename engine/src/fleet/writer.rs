@@ -7,7 +7,9 @@
 
 use crate::error::Error;
 use crate::fleet::block::{Block, LANES, SlotId};
+use crate::fleet::board::Board;
 use crate::fleet::cell::{Quarantine, Replaced};
+use crate::fleet::seal::{SPAN, Versions};
 use crate::fleet::spec::WorkerSpec;
 use crate::fleet::tags::Tag;
 use crate::fleet::view::{BlockView, View, Worker};
@@ -41,6 +43,8 @@ pub(crate) struct Writer {
     /// The view as published, or about to be.
     pub(crate) view: View,
     index: Arc<PromptIndex>,
+    /// Spans of blocks that were edited since the last [`renew_boards`](Self::renew_boards).
+    edited: Vec<bool>,
     /// Lanes of each block that no rank lives in and that may be used.
     vacant: Vec<u64>,
     /// Slots of ranks that have gone.
@@ -57,6 +61,7 @@ impl Writer {
         Writer {
             view: View::new(rules),
             index,
+            edited: Vec::new(),
             vacant: Vec::new(),
             retired: Quarantine::default(),
             replaced: Quarantine::default(),
@@ -105,7 +110,8 @@ impl Writer {
     pub(crate) fn set_available(&mut self, id: WorkerId, available: bool) -> Option<Edit> {
         self.alter(id, |worker, edit| {
             edit.changed = worker.available != available;
-            edit.room = edit.changed && available;
+            // Also when it leaves: with a `busy_worker_ratio`, fewer ranks may be fewer full ones.
+            edit.room = edit.changed;
             worker.available = available;
         })
     }
@@ -177,7 +183,7 @@ impl Writer {
         self.view.rules = Arc::new(rules);
         for b in 0..self.view.blocks.len() {
             let rules = Arc::clone(&self.view.rules);
-            let block = Arc::make_mut(&mut self.view.blocks[b]);
+            let block = self.block_mut(b);
             block.classes.resize(rules.classes.len(), crate::fleet::view::Limits::NONE);
             for lane in crate::fleet::block::lanes(block.declared) {
                 Self::compile_lane(block, lane, &rules);
@@ -187,6 +193,30 @@ impl Writer {
         for id in self.monitor.workers() {
             self.judge_again(id, now);
         }
+    }
+
+    /// A block of the view, to be changed.
+    fn block_mut(&mut self, b: usize) -> &mut BlockView {
+        self.edited[b / SPAN] = true;
+        Arc::make_mut(&mut self.view.blocks[b])
+    }
+
+    /// Gives every span of blocks that was edited a new board. Comes before the view is published.
+    pub(crate) fn renew_boards(&mut self) {
+        let view = &mut self.view;
+        for (span, edited) in self.edited.iter_mut().enumerate() {
+            if std::mem::take(edited) {
+                let end = view.blocks.len().min((span + 1) * SPAN);
+                let board = Arc::new(Board::new(&view.blocks[span * SPAN..end]));
+                match view.boards.get_mut(span) {
+                    Some(old) => *old = board,
+                    None => view.boards.push(board),
+                }
+            }
+        }
+        view.available = view.boards.iter().map(|b| b.available).sum();
+        view.unmarked = view.boards.iter().map(|b| b.unmarked).sum();
+        view.next_lapse = view.boards.iter().map(|b| b.next_lapse).min().unwrap_or(Time::NEVER);
     }
 
     fn alter(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker, &mut Edit)) -> Option<Edit> {
@@ -266,7 +296,7 @@ impl Writer {
         touched.sort_unstable();
         touched.dedup();
         for (i, (rank, slot)) in worker.ranks().enumerate() {
-            let block = Arc::make_mut(&mut self.view.blocks[slot.block()]);
+            let block = self.block_mut(slot.block());
             let (lane, bit) = (slot.lane(), slot.bit());
             let put = |set: &mut u64, on: bool| *set = if on { *set | bit } else { *set & !bit };
             put(&mut block.declared, true);
@@ -312,7 +342,7 @@ impl Writer {
 
     /// Forgets marks that have run out at `now`, and finds when the next one will.
     fn settle_lapse(&mut self, b: usize, now: Time) {
-        let block = Arc::make_mut(&mut self.view.blocks[b]);
+        let block = self.block_mut(b);
         let mut next = Time::NEVER;
         for lane in crate::fleet::block::lanes(block.marks) {
             if block.marked_until[lane] <= now {
@@ -326,7 +356,7 @@ impl Writer {
 
     /// Takes a rank out of the columns. Its slot stays in use until its quarantine has ended.
     fn vacate(&mut self, rank: Rank, slot: SlotId, edit: &mut Edit) {
-        let block = Arc::make_mut(&mut self.view.blocks[slot.block()]);
+        let block = self.block_mut(slot.block());
         let (lane, bit) = (slot.lane(), slot.bit());
         edit.room = true;
         edit.gone.push((rank, slot, block.lives[lane]));
@@ -398,10 +428,19 @@ impl Writer {
     }
 
     fn add_block(&mut self) -> usize {
-        let block = BlockView::new(Arc::new(Block::new()), self.view.rules.classes.len());
+        let (b, at) = (self.view.blocks.len(), self.view.blocks.len() % SPAN);
+        let versions = if at == 0 {
+            self.edited.push(true);
+            Arc::new(Versions::new())
+        } else {
+            self.edited[b / SPAN] = true;
+            Arc::clone(self.view.blocks[b - 1].live.versions())
+        };
+        let block = Arc::new(Block::new(versions, at));
+        let block = BlockView::new(block, self.view.rules.classes.len());
         self.view.blocks.push(Arc::new(block));
         self.vacant.push(u64::MAX);
-        self.vacant.len() - 1
+        b
     }
 
     fn open(&mut self, b: usize, count: usize, into: &mut Vec<SlotId>) {

@@ -7,13 +7,13 @@
 #![forbid(unsafe_code)]
 
 use crate::names::{Attempt, RequestId};
-use crate::sync::Mutex;
+use crate::sync::{MODELLED, Mutex};
 use crate::time::Time;
 use crossbeam_utils::CachePadded;
 use std::collections::HashMap;
 use std::time::Duration;
 
-const SHARDS: usize = 64;
+const SHARDS: usize = if MODELLED { 1 } else { 64 };
 const NIL: u32 = u32::MAX;
 
 /// What an id stands for.

@@ -59,6 +59,20 @@ pub(crate) fn add(
     }
 }
 
+/// Lands on a rank that is full because a sibling has room: lands first, then looks at the
+/// sibling. Full by now: gives back and refuses.
+///
+/// Looked at before the landing only, the sibling may have been filled in between, and the whole
+/// worker was full when the booking landed. Two that fill each other's reason both see it.
+pub(crate) fn land_beside<T>(
+    land: impl FnOnce() -> Result<T, Refusal>,
+    sibling_has_room: impl FnOnce() -> bool,
+    give_back: impl FnOnce(T) -> Refusal,
+) -> Result<T, Refusal> {
+    let landed = land()?;
+    if sibling_has_room() { Ok(landed) } else { Err(give_back(landed)) }
+}
+
 /// Puts `on` in the place of `off` in one step, if `judge` passes the row without `off`: what is
 /// judged is the row as if that load were not there. The caller was told by [`alive`] that the life
 /// is the right one and has stayed pinned since.

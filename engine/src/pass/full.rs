@@ -57,7 +57,17 @@ impl Ask<'_> {
         cached_tokens(&self.weights, self.block_size, self.request.isl as u32, overlap)
     }
 
-    fn terms(&self) -> Terms {
+    /// Credit for a rank with this overlap, in tokens, if neither decay nor shared hits have a say.
+    #[inline]
+    pub(crate) fn credit(&self, overlap: [f64; 3], terms: &Terms) -> f64 {
+        if !terms.takes_credit() {
+            return 0.0;
+        }
+        let (w, [device, host, disk]) = (&self.weights, overlap);
+        f64::from(self.block_size) * (w.device * device + w.host * host + w.disk * disk)
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
         let track = Tracking {
             block_size: self.block_size,
             prefill: self.track_prefill,
@@ -107,7 +117,8 @@ pub(crate) struct Verdict {
     pub(crate) eligible: u32,
     /// Of them, past the reject thresholds.
     pub(crate) full: u32,
-    /// Of them, without room for the class: past its limits or softly marked.
+    /// Of them, without room for the class: past its limits or softly marked. A pick from summaries
+    /// says 0 as soon as it knows of one with room, if the class waits only when all are full.
     pub(crate) class_full: u32,
     /// Of them, those that may be chosen.
     pub(crate) may: u32,
@@ -129,6 +140,8 @@ pub(crate) struct Tools<'a> {
     pub(crate) kernel: Kernel,
     pub(crate) index: &'a PromptIndex,
     pub(crate) arena: &'a Bump,
+    /// What every request of the pool weighs ranks by, unless it says otherwise.
+    pub(crate) plain: Terms,
 }
 
 /// The request's overlaps, by block.
@@ -136,6 +149,8 @@ pub(crate) struct Overlaps<'a> {
     entries: ArenaVec<'a, Listed>,
     /// Per block, one more than the number of the last entry there; 0: none.
     heads: &'a mut [u32],
+    /// The blocks with entries, each once.
+    blocks: ArenaVec<'a, u32>,
 }
 
 struct Listed {
@@ -146,17 +161,38 @@ struct Listed {
 }
 
 impl<'a> Overlaps<'a> {
-    fn resolve(view: &View, list: &[Overlap], arena: &'a Bump) -> Overlaps<'a> {
+    pub(crate) fn resolve(view: &View, list: &[Overlap], arena: &'a Bump) -> Overlaps<'a> {
         let heads = arena.alloc_slice_fill_copy(view.blocks.len(), 0u32);
+        let mut blocks = ArenaVec::new_in(arena);
         let mut entries = ArenaVec::with_capacity_in(list.len(), arena);
         for o in list {
             if let Some(slot) = view.slot(o.rank) {
                 let head = &mut heads[slot.block()];
+                if *head == 0 {
+                    blocks.push(slot.block() as u32);
+                }
                 entries.push(Listed { slot, tiers: [o.device, o.host, o.disk], next: *head });
                 *head = entries.len() as u32;
             }
         }
-        Overlaps { entries, heads }
+        Overlaps { entries, heads, blocks }
+    }
+
+    /// The blocks with entries.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = usize> + '_ {
+        self.blocks.iter().map(|&block| block as usize)
+    }
+
+    /// The lanes of a block that have an entry.
+    pub(crate) fn lanes(&self, block: usize) -> u64 {
+        self.of(block).fold(0, |set, (lane, _)| set | 1 << lane)
+    }
+
+    /// The entry of a slot; nothing cached without one.
+    pub(crate) fn at(&self, slot: SlotId) -> [f64; 3] {
+        self.of(slot.block())
+            .find(|&(lane, _)| lane == slot.lane())
+            .map_or([0.0; 3], |(_, tiers)| tiers)
     }
 
     /// The entries of a block, each lane once: of two for one lane the last listed stands.
@@ -360,8 +396,7 @@ impl<'a> Pass<'a> {
             if best.get().is_some_and(|(place, _)| place.block == b) {
                 best_full = (weighed.full, weighed.class_full);
             }
-            let here =
-                self.affinity.iter().filter(|s| s.block() == b).fold(0, |set, s| set | s.bit());
+            let here = self.affine(b);
             if here & weighed.may != 0 {
                 let (min, ties) = self.tools.kernel.cheapest(&costs, here & weighed.may);
                 target.offer(b, min, ties, rng);
@@ -371,22 +406,38 @@ impl<'a> Pass<'a> {
             }
         }
 
-        let chosen = match target.get() {
-            Some((place, cost)) => Some((place, cost, target_full)),
-            None if warm => {
-                by_temperature(&kept_costs, &kept_masks, extent, self.ask.weights.temperature, rng)
-                    .map(|place| {
-                        let cost = kept_costs[place.block][place.lane as usize];
-                        (place, cost, kept_full[place.block])
-                    })
+        let chosen = if warm {
+            // A target that may be chosen is exclusive: the draw is among its ranks.
+            if target.get().is_some() {
+                extent = (f64::INFINITY, f64::NEG_INFINITY);
+                for (b, mask) in kept_masks.iter_mut().enumerate() {
+                    *mask &= self.affine(b);
+                    if *mask != 0 {
+                        let (min, max) = self.tools.kernel.extent(&kept_costs[b], *mask);
+                        extent = (extent.0.min(min), extent.1.max(max));
+                    }
+                }
             }
-            None => best.get().map(|(place, cost)| (place, cost, best_full)),
+            by_temperature(&kept_costs, &kept_masks, extent, self.ask.weights.temperature, rng).map(
+                |place| {
+                    let cost = kept_costs[place.block][place.lane as usize];
+                    (place, cost, kept_full[place.block])
+                },
+            )
+        } else {
+            let target = target.get().map(|(place, cost)| (place, cost, target_full));
+            target.or_else(|| best.get().map(|(place, cost)| (place, cost, best_full)))
         };
         verdict.proposal = chosen.map(|(place, cost, (full, class_full))| {
             let slot = SlotId::new(place.block, place.lane as usize);
             self.proposal(slot, cost, full & slot.bit() != 0, class_full & slot.bit() == 0, forgone)
         });
         verdict
+    }
+
+    /// The lanes of a block that the session-affinity target names.
+    fn affine(&self, b: usize) -> u64 {
+        self.affinity.iter().filter(|s| s.block() == b).fold(0, |set, s| set | s.bit())
     }
 
     pub(crate) fn proposal(
@@ -458,14 +509,11 @@ impl<'a> Pass<'a> {
 
     /// The lanes of a block that the request has listed overlaps on.
     pub(crate) fn listed(&self, b: usize) -> u64 {
-        self.overlaps.as_ref().map_or(0, |o| o.of(b).fold(0, |set, (lane, _)| set | 1 << lane))
+        self.overlaps.as_ref().map_or(0, |o| o.lanes(b))
     }
 
     pub(crate) fn overlap_of(&self, slot: SlotId) -> [f64; 3] {
-        let listed = self.overlaps.as_ref();
-        listed
-            .and_then(|o| o.of(slot.block()).find(|&(lane, _)| lane == slot.lane()))
-            .map_or([0.0; 3], |(_, tiers)| tiers)
+        self.overlaps.as_ref().map_or([0.0; 3], |o| o.at(slot))
     }
 
     /// Judges and projects one block. `costs` gets the cost of every lane, in tokens.
@@ -520,7 +568,8 @@ impl<'a> Pass<'a> {
         // sibling that has room.
         let doubtful = found.full & candidates & block.multi;
         if doubtful != 0 && view.rules.scope == RejectScope::Worker {
-            let saved = self.stand_by_sibling(block, eligible, found.full, doubtful);
+            let elsewhere = |lane| sibling_with_room(view, &ask.eligible, block, lane);
+            let saved = stand_by_sibling(block, eligible, found.full, doubtful, elsewhere);
             may |= saved;
             stands = saved == 0;
         }
@@ -534,25 +583,6 @@ impl<'a> Pass<'a> {
         }
         let min = stands.then_some((found.min, found.ties));
         Weighed { eligible, full: found.full, class_full, marked, may, held, min }
-    }
-
-    /// Of the full lanes `doubtful`, those whose worker has an eligible rank with room.
-    fn stand_by_sibling(&self, block: &BlockView, eligible: u64, full: u64, doubtful: u64) -> u64 {
-        let mut saved = 0;
-        let mut left = doubtful;
-        while left != 0 {
-            let lane = left.trailing_zeros() as usize;
-            let group = block.siblings[lane];
-            let room_here = group & eligible & !full != 0;
-            let room = room_here
-                || (block.straddling >> lane & 1 == 1
-                    && sibling_with_room(self.view, &self.ask.eligible, block, lane));
-            if room {
-                saved |= group & doubtful;
-            }
-            left &= !group;
-        }
-        saved
     }
 
     /// Fills the column of credit, in tokens; `false`: nobody has any.
@@ -611,6 +641,29 @@ impl<'a> Pass<'a> {
             }
         }
     }
+}
+
+/// Of the full lanes `doubtful`, those whose worker has an eligible rank with room: in this block,
+/// or, if the worker has ranks in others as well, by what `elsewhere` says of a lane.
+pub(crate) fn stand_by_sibling(
+    block: &BlockView,
+    eligible: u64,
+    full: u64,
+    doubtful: u64,
+    elsewhere: impl Fn(usize) -> bool,
+) -> u64 {
+    let mut saved = 0;
+    let mut left = doubtful;
+    while left != 0 {
+        let lane = left.trailing_zeros() as usize;
+        let group = block.siblings[lane];
+        let room_here = group & eligible & !full != 0;
+        if room_here || (block.straddling >> lane & 1 == 1 && elsewhere(lane)) {
+            saved |= group & doubtful;
+        }
+        left &= !group;
+    }
+    saved
 }
 
 /// Whether the worker of a lane has an eligible rank, other than that lane's, with room under the

@@ -126,6 +126,27 @@ impl Terms {
         load + self.request * f64::from(requests)
     }
 
+    /// The part that no request has a say in: a rank's cost by these terms, without credit and held
+    /// blocks, is its cost by the plain ones [and what the request adds](Self::request).
+    pub(crate) fn plain(&self) -> Terms {
+        Terms { isl: 0.0, prompt_blocks: 0.0, credit_on_blocks: false, ..*self }
+    }
+
+    /// What the request adds to the cost of every rank that shares nothing with it.
+    pub(crate) fn request(&self) -> f64 {
+        self.prefill * self.isl + self.blocks * self.prompt_blocks
+    }
+
+    /// What a rank is cheaper by for `held` prompt blocks that it holds.
+    pub(crate) fn bonus(&self, held: u32) -> f64 {
+        self.blocks * f64::from(held)
+    }
+
+    /// The most that a rank is cheaper by for `credit`, in tokens.
+    pub(crate) fn saving(&self, credit: f64) -> f64 {
+        if self.credit_on_blocks { credit } else { self.prefill * credit }
+    }
+
     /// A cost in blocks, the public unit.
     #[inline(always)]
     pub(crate) fn in_blocks(&self, cost: f64) -> f64 {

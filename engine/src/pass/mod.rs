@@ -6,3 +6,4 @@ pub(crate) mod custom;
 pub(crate) mod full;
 pub(crate) mod lanes;
 pub(crate) mod pick;
+pub(crate) mod summary;

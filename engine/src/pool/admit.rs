@@ -242,7 +242,7 @@ impl Handle {
         let class = request.class.clone();
         let isl = request.isl;
         let pending = Arc::new(Pending { request, checked, waiter: Waiter::new() });
-        let entered = inner.bench.try_enter(|bench| {
+        let entered = inner.bench.enter(|bench| {
             let arrival = Arrival {
                 class,
                 rating,

@@ -11,10 +11,11 @@ use crate::fleet::eligible::{Availability, check_pin, resolve};
 use crate::fleet::view::View;
 use crate::grace::Guard;
 use crate::load::row::{Limit, Row};
-use crate::load::slot::Refusal;
+use crate::load::slot::{self, Refusal};
 use crate::names::Name;
-use crate::pass::full::{self, Ask, Proposal, Tools, Verdict, sibling_with_room};
+use crate::pass::full::{Ask, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::pick::Rng;
+use crate::pass::summary::pick_for;
 use crate::pins::pin;
 use crate::pool::admit::Why;
 use crate::pool::hold::Hold;
@@ -104,6 +105,11 @@ impl Pool {
 }
 
 impl Inner {
+    /// What a pass of this pool works with.
+    pub(crate) fn tools<'a>(&'a self, arena: &'a Bump) -> Tools<'a> {
+        Tools { kernel: self.kernel, index: &self.index, arena, plain: self.plain }
+    }
+
     /// Counts a refusal.
     pub(crate) fn counted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {
@@ -202,16 +208,18 @@ impl Inner {
         let uncached = ask.request.isl as u32 - proposal.cached_tokens;
         let tokens = if ask.track_prefill { uncached } else { 0 };
         let judge = |row: Row| (proposal.by_sibling || !row.exceeds(limit)) && also(row);
-        let mut landed = self.land(view, guard, proposal.slot, tokens, origin, judge)?;
-        // It stood only because a sibling had room: that one is looked at once more, now that
-        // this booking is in the row. (Two that fill each other's reason both see it.)
-        if proposal.by_sibling && !sibling_with_room(view, &ask.eligible, block, lane) {
+        let land = || self.land(view, guard, proposal.slot, tokens, origin, judge);
+        if !proposal.by_sibling {
+            return land();
+        }
+        let give_back = |mut landed: Landed| {
             let row = block.live.row(lane);
             let room = self.give_back(&mut landed);
             self.signal_if(room);
-            return Err(Refusal::Full(row));
-        }
-        Ok(landed)
+            Refusal::Full(row)
+        };
+        let has_room = || sibling_with_room(view, &ask.eligible, block, lane);
+        slot::land_beside(land, has_room, give_back)
     }
 
     /// The public answer.
@@ -404,8 +412,8 @@ impl<'a> Caller<'a> {
         let Some(ask) = inner.ask_through(request, checked, view, gate, arena) else {
             return Ok(Some(Tried::Stale));
         };
-        let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
-        let verdict = full::pass(view, &tools, &guard, &ask, &mut rng);
+        let tools = inner.tools(arena);
+        let verdict = pick_for(view, &tools, &guard, &ask, &mut rng);
         if let Some(closed) = inner.closed_gate(view, &ask, &verdict, gate) {
             return inner.if_current(view.generation, Tried::Closed(closed));
         }
@@ -513,7 +521,7 @@ impl Inner {
         gate: Option<Gate<'_>>,
     ) -> Option<Closed> {
         let gate = gate?;
-        let lapse = view.blocks.iter().map(|b| b.next_lapse).min().unwrap_or(Time::NEVER);
+        let lapse = view.next_lapse;
         if gate.is_closed(verdict) {
             return Some(Closed { why: self.why_closed(view, ask), until: lapse });
         }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fleet::block::lanes;
 use crate::fleet::view::View;
 use crate::pass::custom::{Entry, Table};
-use crate::pass::full::{Ask, Look, Pass, Proposal, Tools, Verdict};
+use crate::pass::full::{Ask, Look, Pass, Proposal, Verdict};
 use crate::pass::lanes::Column;
 use crate::pins::pin;
 use crate::pool::choose::{Caller, Checked, Closed, Gate, Purpose, Tried};
@@ -118,7 +118,7 @@ impl Caller<'_> {
         let guard = pin();
         let view = inner.view.load(&guard);
         let ask = inner.ask_through(request, checked, view, gate, arena)?;
-        let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+        let tools = inner.tools(arena);
         let everyone = inner.custom.observer.is_some();
         let look = if everyone { Look::All } else { Look::Eligible };
         let ranks = view.ranks as usize;

@@ -156,8 +156,8 @@ impl Party for Inner {
 }
 
 impl Work for Arc<Inner> {
-    fn step(&self, _now: u64) -> Step {
-        let now = self.time();
+    fn step(&self, now: u64) -> Step {
+        let now = Time::from_nanos(now);
         self.refuse_overdue(now);
         self.refuse_impossible();
         loop {
@@ -243,13 +243,14 @@ impl Inner {
             Ok(Tried::Closed(closed)) => {
                 let unconstrained = !candidate.constrained && candidate.pin.is_none();
                 let reach = match (unconstrained, candidate.constrained) {
-                    (true, _) if passing.is_none() => Blocked::Unconstrained,
+                    (true, _) => Blocked::Unconstrained,
                     (false, false) => Blocked::Lane,
-                    _ => Blocked::Entry,
+                    (false, true) => Blocked::Entry,
                 };
+                // With its head's ranks barred it was not asked about all of them.
+                let barred = passing.is_some_and(|(_, barred)| barred);
                 self.bench.with(|bench| {
-                    if reach == Blocked::Unconstrained
-                        && candidate.generation == bench.queue.generation()
+                    if unconstrained && !barred && candidate.generation == bench.queue.generation()
                     {
                         let closure = Closure { epochs, until: closed.until };
                         bench.closed[candidate.class.index()] = Some(closure);

@@ -87,6 +87,7 @@ impl Inner {
     /// slots into quarantine.
     pub(crate) fn publish(&self, writer: &mut Writer, edit: Edit) -> Vec<Lost> {
         writer.view.generation += 1;
+        writer.renew_boards();
         let replaced = self.view.publish(writer.view.clone());
         writer.replaced.put(replaced);
         tracing::debug!(

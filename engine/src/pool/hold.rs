@@ -13,7 +13,7 @@ use crate::grace::Guard;
 use crate::load::row::{Load, Row};
 use crate::load::slot::{self, Refusal};
 use crate::names::{Rank, RequestId};
-use crate::pass::full::{self, Ask, Tools, sibling_with_room};
+use crate::pass::full::{self, Ask, sibling_with_room};
 use crate::pins::pin;
 use crate::pool::choose::{Caller, Checked, Placement, Purpose, Tried, with_arena};
 use crate::pool::{Handle, Inner, Pool};
@@ -131,7 +131,7 @@ impl Handle {
                 if view.rules.column_for(frac) != Some(column) {
                     return None;
                 }
-                let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+                let tools = inner.tools(arena);
                 let mut ask = inner.ask(&leg, checked, view, arena);
                 ask.class = Some(column);
                 ask.class_room_only = true;
@@ -254,7 +254,7 @@ impl Caller<'_> {
                         return round.map(|round| round.map(|p| (p, true)));
                     }
                 }
-                let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+                let tools = inner.tools(arena);
                 let verdict = full::pass(view, &tools, &guard, &ask, &mut self.rng(request));
                 let Some(proposal) = verdict.proposal else {
                     return match inner.if_current(view.generation, ())? {
@@ -294,7 +294,7 @@ impl Caller<'_> {
         ask.eligible = Eligible::Only(alone);
         // Its own row is judged below; here it is weighed, whatever it carries.
         ask.hard_only = true;
-        let tools = Tools { kernel: inner.kernel, index: &inner.index, arena };
+        let tools = inner.tools(arena);
         let verdict = full::pass(view, &tools, guard, ask, &mut self.rng(request));
         let Some(proposal) = verdict.proposal else { return Ok(None) };
         if block.marked(ask.now) & slot.bit() != 0 {

@@ -34,7 +34,10 @@ pub(crate) enum Target {
 /// What is put on a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Booking,
+    /// A booking, with the output blocks that it brings from another rank.
+    Booking {
+        output: u32,
+    },
     Hold,
 }
 
@@ -61,7 +64,7 @@ impl Inner {
         origin: Origin,
         judge: impl Fn(Row) -> bool,
     ) -> Result<Landed, Refusal> {
-        self.put_on(view, guard, slot, tokens, origin, Kind::Booking, judge)
+        self.put_on(view, guard, slot, tokens, origin, Kind::Booking { output: 0 }, judge)
     }
 
     /// Sets a request's prompt blocks aside on a slot if `judge` passes the row.
@@ -76,7 +79,10 @@ impl Inner {
         self.put_on(view, guard, slot, 0, origin, Kind::Hold, judge)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a landing is made of; two callers, above")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what a landing is made of; few callers, in this file"
+    )]
     fn put_on(
         &self,
         view: &View,
@@ -105,7 +111,9 @@ impl Inner {
         };
         // Counted before the row is: who kills the row then sees every request that came first
         // (the swap below releases, `kill` acquires), and `remove` can tell what it lost.
-        if kind == Kind::Booking {
+        let mut output = 0;
+        if let Kind::Booking { output: brought } = kind {
+            output = brought;
             live.requests[lane].fetch_add(1, Ordering::Relaxed);
         }
         let mut blocks = 0;
@@ -114,7 +122,9 @@ impl Inner {
                 let mut prompts = live.prompts[lane].lock();
                 let missing = prompts.missing(prompt.shared());
                 blocks = missing.blocks();
-                let load = Load::new(tokens, blocks);
+                landed.unshared = output;
+                // More than 32 bits hold is more than a row does.
+                let load = Load::new(tokens, blocks.saturating_add(output));
                 let added = slot::add(&live.rows[lane], load, judge);
                 if added.is_ok() {
                     landed.held = Some(prompts.enter(missing, self.at(slot, guard)));
@@ -125,13 +135,13 @@ impl Inner {
                 if self.settings.track_blocks {
                     blocks = landed.origin.prompt_blocks;
                 }
-                landed.unshared = blocks;
+                landed.unshared = blocks.saturating_add(output);
                 slot::add(&live.rows[lane], Load::new(tokens, landed.unshared), judge)
             }
         };
         match (kind, added.is_ok()) {
-            (Kind::Booking, true) | (Kind::Hold, false) => {}
-            (Kind::Booking, false) => {
+            (Kind::Booking { .. }, true) | (Kind::Hold, false) => {}
+            (Kind::Booking { .. }, false) => {
                 live.requests[lane].fetch_sub(1, Ordering::Relaxed);
             }
             (Kind::Hold, true) => {
@@ -340,8 +350,10 @@ impl Inner {
             let origin = landed.origin.clone();
             let cached = self.cached_on(&origin, target);
             let tokens = if landed.prefill_done { 0 } else { origin.tokens(cached) };
-            let output = landed.output();
-            let mut new = match self.land(view, &guard, slot, tokens, origin, |_| true) {
+            // All at once: there is nothing to take back if the output does not fit.
+            let kind = Kind::Booking { output: landed.output() };
+            let put_on = self.put_on(view, &guard, slot, tokens, origin, kind, |_| true);
+            let mut new = match put_on {
                 Ok(new) => new,
                 Err(Refusal::Overflow) => return Err(Error::RowOverflow { rank: target }),
                 // Removed since the view was read: it is unknown now.
@@ -349,11 +361,6 @@ impl Inner {
             };
             new.prefill_done = landed.prefill_done;
             new.told = std::mem::take(&mut landed.told);
-            if let Err(error) = self.add_output(&mut new, output) {
-                landed.told = std::mem::take(&mut new.told);
-                self.give_back(&mut new);
-                return Err(error);
-            }
             new
         };
         std::mem::swap(landed, &mut new);

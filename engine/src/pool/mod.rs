@@ -41,6 +41,7 @@ use crate::load::ids::Ids;
 use crate::load::prompts::PromptIndex;
 use crate::pass::backend::{Backend, Kernel};
 use crate::pass::custom::{Filter, Observer, Picker, Scorer};
+use crate::pass::lanes::{Terms, Tracking};
 use crate::pool::drain::Bench;
 use crate::pool::pair::{Pair, RoomCache};
 use crate::pool::peers::Peers;
@@ -84,6 +85,19 @@ pub(crate) struct Settings {
     pub(crate) holds: bool,
 }
 
+impl Settings {
+    /// What every request weighs ranks by, unless it says otherwise.
+    fn plain(&self) -> Terms {
+        let track = Tracking {
+            block_size: self.block_size,
+            prefill: self.track_prefill,
+            blocks: self.track_blocks,
+            overlaps: false,
+        };
+        Terms::new(&self.weights, track, 0, 0)
+    }
+}
+
 /// The host's own say in a choice.
 #[derive(Clone, Default)]
 pub(crate) struct Custom {
@@ -120,6 +134,8 @@ pub(crate) struct Stripe {
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) kernel: Kernel,
+    /// What every request weighs ranks by, unless it says otherwise.
+    pub(crate) plain: Terms,
     pub(crate) view: ViewCell,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) index: Arc<PromptIndex>,
@@ -540,6 +556,7 @@ impl PoolBuilder {
         };
         let inner = Arc::new_cyclic(|me| Inner {
             kernel,
+            plain: settings.plain(),
             view: ViewCell::new(writer.view.clone()),
             writer: Mutex::new(writer),
             index,

@@ -63,8 +63,6 @@ pub(crate) struct Waiting {
 pub(crate) struct Left<T> {
     /// What the host gave.
     pub payload: T,
-    /// The class it was in.
-    pub class: ClassId,
     /// Whether it held up another entry (it headed its class or lane, or was within reach of the
     /// head): that one has to be looked at now, without a further event.
     pub held_up: bool,
@@ -290,7 +288,9 @@ impl<T> Queue<T> {
     pub(crate) fn check_limits(&self, class: ClassId, workers: u64) -> Result<(), Error> {
         let spec = self.profile.class(class);
         let waiting = self.waiting(class);
-        for (kind, per_worker) in spec.limits.iter() {
+        // A class that never queues says so, whatever other limit is reached.
+        let never = spec.never_queues().is_some();
+        for (kind, per_worker) in spec.limits.iter().filter(|&(_, limit)| !never || limit == 0) {
             let current = match kind {
                 LimitKind::Requests => waiting.requests,
                 LimitKind::RawIslTokens => waiting.tokens,
@@ -398,7 +398,7 @@ impl<T> Queue<T> {
     /// Withdraws an entry, wherever in the queue it is; `None` if it has left. O(log n).
     pub(crate) fn remove(&mut self, id: EntryId) -> Option<Left<T>> {
         let (entry, held_up) = self.take(id)?;
-        Some(Left { payload: entry.payload, class: ClassId(entry.class), held_up })
+        Some(Left { payload: entry.payload, held_up })
     }
 
     /// What waits under an id; `None` if it has left.
@@ -588,7 +588,7 @@ impl<T> Queue<T> {
 }
 
 /// The due time of a request in a class: its own, or the one that the class's `max_wait` gives it.
-pub(crate) fn due_in(class: &ClassSpec, rating: &Rating) -> Option<Time> {
+fn due_in(class: &ClassSpec, rating: &Rating) -> Option<Time> {
     rating.due.or_else(|| class.max_wait.map(|wait| rating.arrival.after(wait)))
 }
 

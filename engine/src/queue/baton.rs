@@ -83,14 +83,9 @@ impl Baton {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// Shows the clock `now`, then drains or leaves a mark.
-    pub(crate) fn drain_at(&self, now: u64, work: &impl Work, bound: u64) -> Drained {
-        self.show(now);
-        self.drain(work, bound)
-    }
-
     /// Drains until nothing can go, or for `bound` steps (`u64::MAX`: no bound); if somebody else
-    /// drains, leaves a mark and returns. Runs host code: no lock may be held.
+    /// drains, leaves a mark and returns. An instant that it is to be done at is shown to the clock
+    /// first. Runs host code: no lock may be held.
     pub(crate) fn drain(&self, work: &impl Work, bound: u64) -> Drained {
         // Release: publishes what the caller did. Acquire: what the last drainer saw. Both pair
         // with the subtraction in `Held::round_is_over` and the swap in `Held::drop`.
@@ -149,13 +144,15 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    type During = Box<dyn Fn(&Count<'_>)>;
+
     /// Work that lets one of `left` in per step.
     struct Count<'a> {
         baton: &'a Baton,
         left: Cell<u64>,
         handed_on: Cell<u64>,
         at: RefCell<Vec<u64>>,
-        during: RefCell<Option<Box<dyn Fn(&Count<'_>)>>>,
+        during: RefCell<Option<During>>,
     }
 
     impl<'a> Count<'a> {
@@ -204,9 +201,11 @@ mod tests {
         let baton = Baton::new();
         let work = Count::new(&baton, 0);
         *work.during.borrow_mut() = Some(Box::new(|work| {
-            assert_eq!(work.baton.drain_at(7, work, u64::MAX), Drained::Marked);
+            work.baton.show(7);
+            assert_eq!(work.baton.drain(work, u64::MAX), Drained::Marked);
         }));
-        assert_eq!(baton.drain_at(3, &work, u64::MAX), Drained::Rested);
+        baton.show(3);
+        assert_eq!(baton.drain(&work, u64::MAX), Drained::Rested);
         assert_eq!(*work.at.borrow(), [3, 7]);
     }
 

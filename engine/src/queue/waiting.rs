@@ -6,7 +6,7 @@
 //!   lock                                    lock
 //!     closed? refused                         the entry is still there? out with it
 //!     push; count + 1                         count - 1
-//!     first? register : announce              last? withdraw
+//!     first? register                         last? withdraw
 //!   unlock; drain (that is the look)        unlock; wake, give back, drop
 //! ```
 //!
@@ -29,7 +29,6 @@
 use crate::room::signal::RoomSignal;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
-use std::convert::Infallible;
 
 /// The pool is closed: nothing enters any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,14 +63,9 @@ impl<Q> Waiting<Q> {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Lets one in. `push` runs under the lock and must run no host code. Then drain: that is the
-    /// look that finds the room which came in between.
-    pub(crate) fn enter<E>(&self, push: impl FnOnce(&mut Q) -> E) -> Result<E, Closed> {
-        self.try_enter(|queue| Ok::<E, Infallible>(push(queue))).map(|Ok(entered)| entered)
-    }
-
-    /// As [`Waiting::enter`], for a `push` that may refuse: then nobody entered.
-    pub(crate) fn try_enter<E, R>(
+    /// Lets one in, or nobody if `push` refuses. `push` runs under the lock and must run no host
+    /// code. Then drain: that is the look that finds the room which came in between.
+    pub(crate) fn enter<E, R>(
         &self,
         push: impl FnOnce(&mut Q) -> Result<E, R>,
     ) -> Result<Result<E, R>, Closed> {
@@ -83,12 +77,9 @@ impl<Q> Waiting<Q> {
             Ok(entered) => entered,
             Err(refused) => return Ok(Err(refused)),
         };
-        let first = self.count.fetch_add(1, Ordering::Relaxed) == 0;
-        for signal in &inner.signals {
-            if first {
+        if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
+            for signal in &inner.signals {
                 signal.register();
-            } else {
-                signal.announce();
             }
         }
         Ok(Ok(entered))
@@ -120,11 +111,6 @@ impl<Q> Waiting<Q> {
             inner.signals.iter().for_each(|signal| signal.withdraw());
         }
         emptied
-    }
-
-    /// Whether [`Waiting::close`] was called.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.inner.lock().closed
     }
 
     /// Adds a signal that may let somebody in. If something waits, drain afterwards: it may have
@@ -163,11 +149,26 @@ mod tests {
         (Waiting::new(Vec::new(), signal.clone()), signal)
     }
 
+    fn push(waiting: &Waiting<Vec<u32>>, entry: u32) -> Result<(), Closed> {
+        let push = |queue: &mut Vec<u32>| {
+            queue.push(entry);
+            Ok::<(), ()>(())
+        };
+        waiting.enter(push).map(|pushed| pushed.expect("it takes anybody"))
+    }
+
+    #[test]
+    fn one_who_is_refused_has_not_entered() {
+        let (waiting, signal) = waiting();
+        assert_eq!(waiting.enter(|_| Err::<(), _>("full")), Ok(Err("full")));
+        assert_eq!((waiting.count(), signal.registered()), (0, 0));
+    }
+
     #[test]
     fn the_queue_is_one_party_while_something_waits() {
         let (waiting, signal) = waiting();
-        waiting.enter(|queue| queue.push(1)).unwrap();
-        waiting.enter(|queue| queue.push(2)).unwrap();
+        push(&waiting, 1).unwrap();
+        push(&waiting, 2).unwrap();
         assert_eq!((waiting.count(), signal.registered()), (2, 1));
         assert_eq!(waiting.leave(|queue| queue.pop()), Some(2));
         assert_eq!((waiting.count(), signal.registered()), (1, 1));
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn one_who_is_gone_already_is_not_counted_out_again() {
         let (waiting, signal) = waiting();
-        waiting.enter(|queue| queue.push(1)).unwrap();
+        push(&waiting, 1).unwrap();
         assert_eq!(waiting.leave(|_| None::<u32>), None);
         assert_eq!((waiting.count(), signal.registered()), (1, 1));
     }
@@ -186,18 +187,18 @@ mod tests {
     #[test]
     fn nothing_enters_once_it_is_closed() {
         let (waiting, signal) = waiting();
-        waiting.enter(|queue| queue.push(1)).unwrap();
+        push(&waiting, 1).unwrap();
         assert_eq!(waiting.close(std::mem::take), [1]);
         assert_eq!((waiting.count(), signal.registered()), (0, 0));
-        assert_eq!(waiting.enter(|queue| queue.push(2)), Err(Closed));
-        assert!(waiting.is_closed() && waiting.with(|queue| queue.is_empty()));
+        assert_eq!(push(&waiting, 2), Err(Closed));
+        assert!(waiting.with(|queue| queue.is_empty()));
     }
 
     #[test]
     fn a_signal_that_is_attached_late_counts_at_once() {
         let (waiting, own) = waiting();
         let pair = Arc::new(RoomSignal::new());
-        waiting.enter(|queue| queue.push(1)).unwrap();
+        push(&waiting, 1).unwrap();
         waiting.attach(pair.clone());
         assert_eq!((own.registered(), pair.registered()), (1, 1));
         assert!(waiting.detach(&pair));

@@ -1,6 +1,5 @@
-//! Room: how a pool says that it has some again, and how load is set aside on it.
+//! Room: how a pool says that it has some again, and who is told.
 
-pub(crate) mod hold;
 pub(crate) mod pair;
 pub(crate) mod park;
 pub(crate) mod signal;

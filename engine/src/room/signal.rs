@@ -17,17 +17,20 @@
 //! announce: a load may come first and read an old value at the same time.
 //!
 //! Interest is a level: a party stays registered while something waits and withdraws when nothing
-//! does, so a release takes nothing away from the next one. A party is a queue or a pool, not a
-//! waiter; a queue that is registered already *announces* each further waiter (the same
-//! read-modify-write, adding nothing). A party counts its waiter before it registers: told in
-//! between, it would find nothing waiting and leave it asleep.
+//! does, so a release takes nothing away from the next one. A party counts its waiter before it
+//! registers: told in between, it would find nothing waiting and leave it asleep.
+//!
+//! A party is a queue or a pool, not a waiter, and registers for its first waiter alone: from then
+//! on every release tells it, and both what it does when told and what enters it later take the
+//! queue's lock. What enters before is found; what enters after has acquired, by the lock, all
+//! that the release did.
 //!
 //! One release tells **all** parties: the pool's own queue, every pool that has this one as its
 //! pair, and all who wait on [`RoomChanged`]. Nobody eats another's wake-up. With nobody
 //! registered, a release touches the word and nothing else.
 //!
 //! A cached "no room" is kept with the epoch read *before* the rows; releases move the epoch
-//! *after* the row. It counts while a register or an announce gives that epoch back.
+//! *after* the row. A waiter may believe it if the epoch, read after it registered, is that one.
 //!
 //! Nothing is called under a lock: the list of parties is read without one, wakers are taken out
 //! of theirs first.
@@ -126,7 +129,7 @@ impl RoomSignal {
     #[inline]
     pub(crate) fn release(&self) -> Released {
         // Release: publishes the row to who registers later. Acquire: sees the count that a party
-        // raised before it registered. Both pair with `register` and `announce`.
+        // raised before it registered. Both pair with `register`.
         let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);
         if word & PARTIES == 0 { Released::Quiet } else { Released::Tell }
     }
@@ -149,21 +152,13 @@ impl RoomSignal {
     /// Registers one party, which has counted its waiter already and looks for room next.
     ///
     /// The epoch given back is the one to sleep at: room that came before it is found by the look,
-    /// room that comes after it is told.
+    /// room that comes after it is told. A party registers once while anything of it waits.
     pub(crate) fn register(&self) -> Epoch {
         // Release: publishes the party's count. Acquire: sees the rows of earlier releases. Both
         // pair with `release`.
         let word = self.word.fetch_add(PARTY, Ordering::AcqRel);
         assert!(word & PARTIES < PARTIES / 2, "too many parties at one room signal");
         Epoch::of(word)
-    }
-
-    /// The read-modify-write of [`RoomSignal::register`] for a party that is registered already
-    /// and counts one more waiter.
-    pub(crate) fn announce(&self) -> Epoch {
-        // As in `register`. A load would not do: a release could miss the count and the load that
-        // release at the same time.
-        Epoch::of(self.word.fetch_add(0, Ordering::AcqRel))
     }
 
     /// Takes one party off: nothing of it waits any more.
@@ -237,7 +232,7 @@ impl RoomSignal {
         }
     }
 
-    /// Stores `waker` under `key` (a new one, if there is none) and announces it.
+    /// Stores `waker` under `key` (a new one, if there is none), then looks at the epoch.
     fn subscribe(&self, key: &mut Option<u64>, waker: Waker) -> Epoch {
         let (epoch, old) = {
             let mut subscribers = self.subscribers.lock();
@@ -248,9 +243,10 @@ impl RoomSignal {
             let old = subscribers.wakers.insert(key, waker);
             let count = subscribers.wakers.len();
             self.subscribed.store(count, Ordering::Relaxed);
-            // All subscribers are one party, registered while there is one.
+            // All subscribers are one party, registered while there is one. Behind others, a load
+            // is enough: a release that has told them took this lock, one that has not finds us.
             let first = old.is_none() && count == 1;
-            (if first { self.register() } else { self.announce() }, old)
+            (if first { self.register() } else { self.epoch() }, old)
         };
         drop(old);
         epoch
@@ -328,7 +324,7 @@ impl Future for RoomChanged {
         let this = &mut *self;
         let mut epoch = this.signal.epoch();
         if epoch == this.since {
-            // Store the waker, look again: the look is the announcing read-modify-write itself.
+            // Store the waker, look again.
             epoch = this.signal.subscribe(&mut this.key, cx.waker().clone());
         }
         if epoch == this.since {
@@ -390,7 +386,7 @@ mod tests {
         let signal = RoomSignal::new();
         let before = signal.epoch();
         assert_eq!(signal.register(), before);
-        assert_eq!(signal.announce(), before);
+        assert_eq!(signal.epoch(), before);
         assert_eq!(signal.release(), Released::Tell);
         assert_eq!(signal.release(), Released::Tell);
         signal.withdraw();
@@ -465,7 +461,7 @@ mod tests {
     #[test]
     fn the_epoch_wraps_without_touching_the_parties() {
         let signal = RoomSignal::new();
-        signal.word.store(u64::MAX & !PARTIES | 3, Ordering::Relaxed);
+        signal.word.store(!PARTIES | 3, Ordering::Relaxed);
         assert_eq!(signal.release(), Released::Tell);
         assert_eq!(signal.registered(), 3);
         assert_eq!(signal.epoch(), Epoch(0));

@@ -1,10 +1,23 @@
 //! `vacancy scenario`: scripted cases, run through the engine's public interface on a virtual
 //! clock, held against what they expect.
 //!
-//! `file` is the format, `expect` and `outcome` what a step should and did come to, `run` drives
-//! the pools, `names` remembers the requests. A step's number is its place in `steps`, from 0.
+//! `file` and `check` are the format, `expect` and `outcome` what a step should and did come to,
+//! `run` drives the pools, `names` remembers the requests.
+//!
+//! What the format leaves open, and what is done here:
+//! - A step's number is its place in `steps`, from 0, in messages as in JSON. A scenario goes on
+//!   after a step that failed.
+//! - `ok` in a JSON line says whether the expectation holds, not whether the operation was refused.
+//! - An unknown worker is `NoEndpoints` for `available`, `overloaded` and `load`, as it is for a
+//!   pin and a `move`; removing one, and freeing a name that nobody knows, is no error.
+//! - `upsert`, `remove` and `reconcile` return `lost`, the names of the bookings that lost their
+//!   rank, if there are any. Such a name stays `admitted` until it is freed or moved.
+//! - Booking a live name in another pool makes its next leg, as `decode` does, without a hold.
+//! - `spread` is over the workers that are structurally eligible; `shared` ranges are half-open.
+//! - A waiting request is looked at when it is woken and at no other time.
 #![forbid(unsafe_code)]
 
+mod check;
 mod expect;
 mod file;
 mod names;

@@ -224,20 +224,6 @@ pub fn leg(first: &Request, now: Time) -> Request {
     leg
 }
 
-/// Steps that the format has and this version has not. Emptied as they land.
-const NOT_YET: [&str; 1] = ["peer"];
-
-/// Refuses a step that this version has not.
-///
-/// # Errors
-/// A sentence for the report.
-pub fn available(step: &str) -> Result<(), String> {
-    if NOT_YET.contains(&step) {
-        return Err(format!("step `{step}` is not available in this version: leave it out"));
-    }
-    Ok(())
-}
-
 /// A pool that could not be built.
 pub fn unbuilt(name: &str, error: &Error) -> String {
     format!("pool `{name}` cannot be built: {error}")
@@ -253,12 +239,5 @@ mod tests {
         assert_eq!(id_of("").0, 0x6c62272e07bb014262b821756295c58d);
         assert_eq!(id_of("a").0, 0xd228cb696f1a8caf78912b704e4a8964);
         assert_eq!(id_of("foobar").0, 0x343e1662793c64bf6f0d3597ba446f18);
-    }
-
-    #[test]
-    fn what_this_version_has_not_is_refused_by_name() {
-        let message = available("peer").expect_err("not there yet");
-        assert!(message.contains("`peer` is not available in this version"));
-        assert!(available("book").is_ok());
     }
 }

@@ -2,16 +2,16 @@
 #![forbid(unsafe_code)]
 
 use super::file::{Ask, DecodeKeys, FreeKeys, LegKey, MoveKeys, ObserveKeys, Op, Scenario, Step};
-use super::file::{Reload, WorkerKeys};
+use super::file::{PeerEvent, PeerKeys, Reload, WorkerKeys};
 use super::names::{Leg, Names, Record};
 use super::outcome::{Answer, ClassStats, Load, Outcome, State, Stats, StepOutcome};
 use super::request;
-use super::yaml::{Document, Wrong};
+use super::yaml::{Document, Int, Wrong};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use vacancy::{
-    Constraints, Error, Lost, Name, Policy, Pool, Profile, Rank, Request, RequestId, Signals, Time,
-    WorkerId, WorkerSpec,
+    Constraints, Error, LoadChange, LoadEvent, Lost, Name, Policy, Pool, Profile, Rank, Request,
+    RequestId, RouterId, Signals, Time, WorkerId, WorkerSpec,
 };
 
 /// Rounds in which a pool may claim that something is due at an instant that it was just shown.
@@ -48,9 +48,6 @@ impl Runner {
     /// # Errors
     /// [`Wrong`]: a pool that the engine refuses, or what this version has not.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<Runner, Wrong> {
-        for step in &scenario.steps {
-            request::available(step.op.key()).map_err(|m| Wrong::at(step.at, m))?;
-        }
         let mut stations: Vec<Station> = Vec::new();
         let mut index = HashMap::new();
         for (name, keys) in &scenario.pools {
@@ -216,7 +213,10 @@ impl Runner {
                 self.observe(station, keys);
                 Outcome::fine()
             }
-            Op::Peer(_) => unreachable!("refused when the runner was made"),
+            Op::Peer(keys) => {
+                self.peer(station, keys);
+                Outcome::fine()
+            }
         }
     }
 
@@ -391,11 +391,42 @@ impl Runner {
 
     fn observe(&mut self, station: usize, keys: &ObserveKeys) {
         let rank = self.rank(station, keys.worker.0, keys.rank.map(|r| r.0));
-        let mut signals = Signals::default();
-        signals.kv_used_blocks = keys.kv_used_blocks.map(|n| n.0);
-        signals.active_decode_blocks = keys.active_decode_blocks.map(|n| n.0);
+        let signals = Signals {
+            kv_used_blocks: keys.kv_used_blocks.map(|n| n.0),
+            active_decode_blocks: keys.active_decode_blocks.map(|n| n.0),
+        };
         // What is said of a rank that is not declared is ignored.
         self.stations[station].pool.observe(rank, signals, self.now);
+    }
+
+    /// Hands on what another router says. What is not known here is dropped by the pool, and is no
+    /// failure of the step.
+    fn peer(&mut self, station: usize, keys: &PeerKeys) {
+        let pool = &self.stations[station].pool;
+        let router = RouterId(keys.router.0);
+        let rank = || {
+            let worker = keys.worker.map_or(0, |w| w.0);
+            self.rank(station, worker, keys.rank.map(|r| r.0))
+        };
+        let number = |n: Option<Int<u32>>| n.map_or(0, |n| n.0);
+        let change = match keys.event {
+            PeerEvent::Gone => {
+                pool.peer_gone(router);
+                return;
+            }
+            PeerEvent::Add => LoadChange::Add {
+                rank: rank(),
+                prefill_tokens: number(keys.prefill_tokens),
+                kv_blocks: number(keys.kv_blocks),
+            },
+            PeerEvent::PrefillCompleted => LoadChange::PrefillCompleted,
+            PeerEvent::Output => LoadChange::Output { blocks: number(keys.blocks) },
+            PeerEvent::Move => LoadChange::Move { rank: rank() },
+            PeerEvent::Free => LoadChange::Free,
+        };
+        let (seq, id) = (keys.seq.zip(keys.id.as_deref())).expect("checked when the file was read");
+        let event = LoadEvent::new(router, seq.0, request::id_of(id).0, change);
+        pool.apply_peer(&event, self.now);
     }
 
     /// The outcome of a call on a name: what the call answered, how far the name has come, and
@@ -486,6 +517,13 @@ impl Runner {
         for i in 0..self.timer_order.len() {
             let station = self.timer_order[i];
             let expired = self.stations[station].pool.expire(self.now);
+            // Told in the order in which it happens at one instant: due times, leases, the drain.
+            let (overdue, others): (Vec<_>, Vec<_>) =
+                self.names.settle().into_iter().partition(|name| {
+                    let record = self.names.get(name).expect("it waited until now");
+                    record.error == Some(Error::DeadlineExceeded)
+                });
+            overdue.into_iter().for_each(|name| self.event(name));
             for (id, _, _) in expired.leases {
                 self.lapsed(id, |record| {
                     for leg in record.legs.iter_mut().filter(|leg| leg.station == station) {
@@ -496,8 +534,8 @@ impl Runner {
             for (id, _) in expired.holds {
                 self.lapsed(id, |record| record.hold = None);
             }
+            others.into_iter().for_each(|name| self.event(name));
         }
-        self.collect();
     }
 
     /// A lease of a name ran out.

@@ -7,10 +7,15 @@
 //!
 //! Who may write what: a rank's bits change under that rank's own lock, held by the caller over
 //! [`PromptIndex::gain`] and [`PromptIndex::lose`]; a run's set, and its end, under the run's
-//! lock. Readers take none. Locks are taken in the order rank, run, shard; never two runs. A run
+//! lock. Readers take none. Locks are taken in the order rank, run, shard; a second run's only if it is free. A run
 //! that has to be cut is replaced: first its lower part is published, then the upper part takes
 //! its place, so that who passes from one to the other never finds less than the rank holds. An
 //! empty run is marked, then unlinked; who meets a marked one unlinks it as well.
+//!
+//! When a rank lets go of a run, and what is left is held by the very ranks that hold the run's
+//! lower part as well, the two are made one again: cuts do not outlive the bookings that made them.
+//! The whole is published in the upper part's place, then the lower part is unlinked; who has read
+//! the upper part and misses the lower one looks again.
 //!
 //! A rank that gains a tail under a prefix it holds touches the tail only, never the prefix's run:
 //! requests with one system prompt share no line that is written.
@@ -32,6 +37,9 @@ use crate::sync::MODELLED;
 use std::ptr;
 use std::sync::Arc;
 
+/// How often a descent takes up a trail that was lost because runs were made one meanwhile. After
+/// that it knows less than the ranks hold.
+const TRIES: u32 = 4;
 const SHARDS: usize = if MODELLED { 1 } else { 64 };
 
 /// The pool-wide index of prompt blocks held.
@@ -54,6 +62,13 @@ pub(crate) struct RunView<'g> {
 }
 
 impl RunView<'_> {
+    /// Whether it has not been emptied or replaced. Asked *after* [`mask`](Self::mask): what was
+    /// read there is then all that was entered before whatever the caller had seen by then.
+    #[inline]
+    pub(crate) fn is_current(&self) -> bool {
+        !self.run.is_obsolete()
+    }
+
     /// The ranks of one block of 64 that hold all of the run, as lanes.
     #[inline]
     pub(crate) fn mask(&self, block: u32) -> u64 {
@@ -116,18 +131,50 @@ impl PromptIndex {
         mut show: impl FnMut(RunView<'g>, u32, u32),
     ) -> u32 {
         self.check(guard);
-        let mut pos = 0;
+        self.follow(guard, chain, TRIES, |run, from, to| {
+            show(RunView { run }, from as u32, to as u32);
+            true
+        }) as u32
+    }
+
+    /// Follows `chain` from run to run, until `step` says no or nothing is found; gives how many
+    /// blocks were found. Stretches have no gaps; one may begin within its run.
+    ///
+    /// Where the trail ends behind a run that is obsolete by now, that run may have been made one
+    /// with what came after it: the trail is taken up again, up to `tries` times.
+    fn follow<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        chain: &[u64],
+        mut tries: u32,
+        mut step: impl FnMut(&'g Run, usize, usize) -> bool,
+    ) -> usize {
+        // How far the chain was found, and where the next run is looked for: behind, when the trail
+        // is taken up again.
+        let (mut pos, mut at) = (0, 0);
+        let mut last: Option<&Run> = None;
         while pos < chain.len() {
-            let Some(run) = self.table.get(chain[pos], guard) else { break };
-            let body = run.body();
-            if !body.follows(chain, pos) {
-                break;
+            let found = self.table.get(chain[at], guard);
+            match found.filter(|run| run.body().follows(chain, at)) {
+                Some(run) => {
+                    at += run.body().covers(&chain[at..]);
+                    if at > pos {
+                        if !step(run, pos, at) {
+                            return at;
+                        }
+                        pos = at;
+                    }
+                    last = Some(run);
+                }
+                None if tries > 0 && last.is_some_and(Run::is_obsolete) => {
+                    tries -= 1;
+                    at = 0;
+                    last = None;
+                }
+                None => break,
             }
-            let end = pos + body.covers(&chain[pos..]);
-            show(RunView { run }, pos as u32, end as u32);
-            pos = end;
         }
-        pos as u32
+        pos
     }
 
     /// Enters that the rank at `slot` now holds blocks `from .. to` of `chain`, of which it held
@@ -148,7 +195,7 @@ impl PromptIndex {
             let Some(run) = self.table.get(chain[pos], guard) else {
                 let fresh = self.table.insert(chain[pos], guard, |run| {
                     // SAFETY: the table hands out runs that nobody else has.
-                    unsafe { run.refill(chain, pos, end) };
+                    unsafe { run.refill(chain, pos, end, None) };
                     run.set.insert(slot, &self.table.wides, guard.domain());
                 });
                 if fresh.is_ok() {
@@ -215,21 +262,24 @@ impl PromptIndex {
         let (start, end) = (from as usize, to as usize);
         let mut pos = start;
         let mut removed = 0;
+        // Where the last run that was dealt with begins, as far as it is still there.
+        let mut above: Option<usize> = None;
         while pos < end {
             let found = self.table.get(chain[pos], guard);
-            let outcome = match found {
-                Some(run) if run.body().follows(chain, pos) => {
-                    self.part(guard, run, slot, chain, pos, pos, end)
-                }
+            let found = match found.filter(|run| run.body().follows(chain, pos)) {
                 // The run goes on across `from`, because the rank held what is before as well.
-                _ if pos == start && pos > 0 => match self.covering(guard, chain, pos) {
-                    Some((run, at)) => self.part(guard, run, slot, chain, at, pos, end),
-                    None => Outcome::Strange,
-                },
-                _ => Outcome::Strange,
+                None if pos == start && pos > 0 => self.covering(guard, chain, pos),
+                found => found,
+            };
+            let outcome = match found {
+                Some(run) => self.part(guard, run, slot, chain, pos, end),
+                None => Outcome::Strange,
             };
             match outcome {
                 Outcome::Done { passed, changed } => {
+                    // With the rank gone from both, two runs may be held by the same ranks.
+                    let merged = above.filter(|&above| self.merge_at(guard, chain[above]));
+                    above = merged.or(Some(pos));
                     pos += passed;
                     removed += changed;
                 }
@@ -241,19 +291,18 @@ impl PromptIndex {
         removed as u32
     }
 
-    /// Takes a slot out of a run that begins at `at`, from `pos` on.
-    #[expect(clippy::too_many_arguments, reason = "two positions of one chain, and its end")]
+    /// Takes a slot out of a run, from `pos` on.
     fn part(
         &self,
         guard: &Guard<'_>,
         run: &Run,
         slot: u32,
         chain: &[u64],
-        at: usize,
         pos: usize,
         end: usize,
     ) -> Outcome {
         let body = run.body();
+        let at = body.start as usize;
         let (len, kept) = (body.len as usize, pos - at);
         let covered = body.covers(&chain[at..end]);
         let lock = run.lock.lock();
@@ -271,38 +320,32 @@ impl PromptIndex {
         }
         if kept > 0 {
             self.cut(guard, run, kept, Change::None, Change::Remove(slot));
+            drop(lock);
+            // What is left of the lower part may now be held by the ranks that hold what follows.
+            self.merge_at(guard, chain[pos]);
         } else {
             run.set.remove(slot);
             if run.set.count() == 0 {
                 run.retire();
                 drop(lock);
                 self.table.remove(run, guard);
+            } else {
+                self.merge(guard, run);
             }
         }
         Outcome::Done { passed: len - kept, changed: len - kept }
     }
 
-    /// The run that covers block `pos` of `chain` but begins before it, and where it begins.
-    fn covering<'g>(
-        &'g self,
-        guard: &'g Guard<'_>,
-        chain: &[u64],
-        pos: usize,
-    ) -> Option<(&'g Run, usize)> {
-        let mut at = 0;
-        while at < pos {
-            let run = self.table.get(chain[at], guard)?;
-            let body = run.body();
-            if !body.follows(chain, at) {
-                return None;
-            }
-            let end = at + body.covers(&chain[at..]);
+    /// The run that covers block `pos` of `chain` but begins before it.
+    fn covering<'g>(&'g self, guard: &'g Guard<'_>, chain: &[u64], pos: usize) -> Option<&'g Run> {
+        let mut covering = None;
+        self.follow(guard, chain, u32::MAX, |run, _, end| {
             if end > pos {
-                return Some((run, at));
+                covering = Some(run);
             }
-            at = end;
-        }
-        None
+            end <= pos
+        });
+        covering
     }
 
     /// Cuts a run behind its first `upper` blocks. The caller holds its lock and has seen that it
@@ -312,9 +355,9 @@ impl PromptIndex {
         let Some(chain) = body.chain() else { return };
         let (start, len) = (body.start as usize, body.len as usize);
         let middle = start + upper;
-        let fill = |new: &Run, from: usize, to: usize, change: Change| {
+        let fill = |new: &Run, from: usize, to: usize, next: Option<u64>, change: Change| {
             // SAFETY: the table hands out runs that nobody else has.
-            unsafe { new.refill(chain, from, to) };
+            unsafe { new.refill(chain, from, to, next) };
             new.set.copy_from(&run.set, &self.table.wides, guard.domain());
             match change {
                 Change::None => {}
@@ -333,16 +376,59 @@ impl PromptIndex {
             // The lower part first: whoever finds the upper part finds the lower one as well. If
             // another run begins with its first hash, the hashes are no chain, and the lower part
             // is forgotten here.
-            while let Err(other) =
-                self.table.insert(chain[middle], guard, |new| fill(new, middle, start + len, below))
-            {
+            while let Err(other) = self.table.insert(chain[middle], guard, |new| {
+                fill(new, middle, start + len, body.next, below)
+            }) {
                 if !self.helped(guard, other) {
                     break;
                 }
             }
         }
-        self.table.replace(run, guard, |new| fill(new, start, middle, above));
+        let next = (!nobody).then(|| chain[middle]);
+        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));
         run.retire();
+    }
+
+    /// Makes the run that begins with `first` one with its lower part if the same ranks hold both;
+    /// whether they did.
+    fn merge_at(&self, guard: &Guard<'_>, first: u64) -> bool {
+        let Some(upper) = self.table.get(first, guard) else { return false };
+        let lower = upper.body().next.and_then(|next| self.table.get(next, guard));
+        if lower.is_none_or(|lower| lower.set.count() != upper.set.count()) {
+            return false;
+        }
+        let _lock = upper.lock.lock();
+        !upper.is_obsolete() && self.merge(guard, upper)
+    }
+
+    /// Makes a run one with its lower part if the same ranks hold both. The caller holds its lock
+    /// and has seen that it is not obsolete. Whether they did.
+    fn merge(&self, guard: &Guard<'_>, upper: &Run) -> bool {
+        let body = upper.body();
+        let Some(lower) = body.next.and_then(|next| self.table.get(next, guard)) else {
+            return false;
+        };
+        if lower.set.count() != upper.set.count() || !lower.body().continues(body) {
+            return false;
+        }
+        // Only if it is free: what is a lower part here might be an upper one elsewhere, if the
+        // hashes are no chains.
+        let Some(lock) = lower.lock.try_lock() else { return false };
+        if lower.is_obsolete() || !lower.set.same(&upper.set) {
+            return false;
+        }
+        let Some(chain) = lower.body().chain() else { return false };
+        let (start, end) = (body.start as usize, lower.body().end());
+        self.table.replace(upper, guard, |new| {
+            // SAFETY: the table hands out runs that nobody else has.
+            unsafe { new.refill(chain, start, end, lower.body().next) };
+            new.set.copy_from(&upper.set, &self.table.wides, guard.domain());
+        });
+        upper.retire();
+        lower.retire();
+        drop(lock);
+        self.table.remove(lower, guard);
+        true
     }
 
     /// Unlinks a run if it is obsolete; whether it is.

@@ -147,6 +147,7 @@ impl RankPrompts {
     }
 
     /// How many blocks are held: of bookings that share a block, it counts once.
+    #[cfg(test)]
     pub(crate) fn held(&self) -> u64 {
         self.held
     }

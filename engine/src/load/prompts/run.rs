@@ -28,6 +28,11 @@ pub(super) struct Body {
     pub(super) last: u64,
     /// The hash before the first one; meaningless if there is none.
     before: u64,
+    /// The first hash of the run that this one was cut off from, if it was; a hint for [`merging`]
+    /// (which looks at what it finds).
+    ///
+    /// [`merging`]: super::index::PromptIndex
+    pub(super) next: Option<u64>,
     pub(super) start: u32,
     pub(super) len: u32,
     chain: Option<Arc<[u64]>>,
@@ -73,11 +78,18 @@ impl Run {
     ///
     /// # Safety
     /// It is not published, and a grace period has passed since it was.
-    pub(super) unsafe fn refill(&self, chain: &Arc<[u64]>, start: usize, end: usize) {
+    pub(super) unsafe fn refill(
+        &self,
+        chain: &Arc<[u64]>,
+        start: usize,
+        end: usize,
+        next: Option<u64>,
+    ) {
         let body = Body {
             first: chain[start],
             last: chain[end - 1],
             before: if start == 0 { 0 } else { chain[start - 1] },
+            next,
             start: start as u32,
             len: (end - start) as u32,
             chain: Some(chain.clone()),
@@ -101,6 +113,19 @@ impl Body {
     /// The chain it is a stretch of.
     pub(super) fn chain(&self) -> Option<&Arc<[u64]>> {
         self.chain.as_ref()
+    }
+
+    /// Where it ends.
+    pub(super) fn end(&self) -> usize {
+        (self.start + self.len) as usize
+    }
+
+    /// Whether the run goes on from `upper`: its chain is that one's, further down.
+    pub(super) fn continues(&self, upper: &Body) -> bool {
+        let at = |pos: u32| self.chain.as_ref().and_then(|chain| chain.get(pos as usize));
+        self.start as usize == upper.end()
+            && at(upper.start) == Some(&upper.first)
+            && at(self.start - 1) == Some(&upper.last)
     }
 
     fn hashes(&self) -> &[u64] {

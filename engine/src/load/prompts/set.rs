@@ -229,15 +229,20 @@ impl RankSet {
 
     /// Adds `slot`; whether it was not there. Under the run's lock.
     pub(super) fn insert(&self, slot: u32, pool: &WidePool, domain: &Domain) -> bool {
-        if self.contains(slot) {
-            return false;
-        }
         let (block, bit) = (slot >> 6, 1 << (slot & 63));
         let wide = match self.wide() {
             Some(wide) if (block as usize) < wide.blocks => wide,
             Some(_) => self.widen(block, pool, domain),
             None => {
-                if let Some(few) = self.few.iter().find(|s| s.load(Ordering::Relaxed) == NOBODY) {
+                let mut empty = None;
+                for few in &self.few {
+                    match few.load(Ordering::Relaxed) {
+                        NOBODY => empty = Some(few),
+                        there if there == slot => return false,
+                        _ => {}
+                    }
+                }
+                if let Some(few) = empty {
                     few.store(slot, Ordering::Relaxed);
                     self.count.store(self.count() + 1, Ordering::Relaxed);
                     return true;
@@ -245,7 +250,11 @@ impl RankSet {
                 self.widen(block, pool, domain)
             }
         };
-        wide.put(block as usize, wide.mask(block) | bit);
+        let mask = wide.mask(block);
+        if mask & bit != 0 {
+            return false;
+        }
+        wide.put(block as usize, mask | bit);
         self.count.store(self.count() + 1, Ordering::Relaxed);
         true
     }
@@ -304,6 +313,15 @@ impl RankSet {
             }
         }
         self.count.store(other.count(), Ordering::Relaxed);
+    }
+
+    /// Whether both have the same slots. Under both locks.
+    pub(super) fn same(&self, other: &RankSet) -> bool {
+        let mut same = self.count() == other.count();
+        if same {
+            self.for_each_block(|block, mask| same &= other.mask(block) == mask);
+        }
+        same
     }
 
     /// Empties a set that nobody reads any more, for its next use.

@@ -248,13 +248,15 @@ impl Table {
         }
         let places = &places.places;
         let mask = places.len() - 1;
-        places[at].run.store(left(), Ordering::Relaxed);
+        // Release, here and below: who no longer finds the run sees why it went, and what took its
+        // place (`PromptIndex::follow`).
+        places[at].run.store(left(), Ordering::Release);
         writer.live -= 1;
         writer.left += 1;
         // At the end of a chain of places nothing lies behind: what was left there is free again.
         if places[(at + 1) & mask].run.load(Ordering::Relaxed).is_null() {
             while places[at].run.load(Ordering::Relaxed) == left() {
-                places[at].run.store(ptr::null_mut(), Ordering::Relaxed);
+                places[at].run.store(ptr::null_mut(), Ordering::Release);
                 writer.left -= 1;
                 at = at.wrapping_sub(1) & mask;
             }
@@ -390,7 +392,7 @@ impl Drop for Table {
         for shard in &mut self.shards {
             // SAFETY: nobody shares the table any more; all of it is owned by it alone.
             drop(unsafe { Box::from_raw(shard.places.load(Ordering::Relaxed)) });
-            let writer = shard.writer.lock();
+            let writer = shard.writer.get_mut();
             for &(_, places) in &writer.old {
                 // SAFETY: as above.
                 drop(unsafe { Box::from_raw(places) });

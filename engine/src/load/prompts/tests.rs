@@ -409,6 +409,48 @@ fn a_booking_under_a_held_prefix_leaves_the_prefix_run_alone() {
 }
 
 #[test]
+fn cuts_do_not_outlive_the_bookings_that_made_them() {
+    let domain = Domain::new();
+    let seat = domain.seat();
+    let index = PromptIndex::new(&domain);
+    let guard = domain.pin(seat);
+    let at = |slot| At { index: &index, slot, guard: &guard };
+    let letters: Vec<u64> = (0..100).collect();
+    let long = chain_of(&letters);
+    let mut rng = Rng(9);
+    let (mut holder, mut other) = (RankPrompts::new(), RankPrompts::new());
+    let held = holder.enter(holder.missing(&long), at(1));
+    let mut helds = Vec::new();
+    for _ in 0..40 {
+        let mut letters = letters[..1 + rng.below(99) as usize].to_vec();
+        letters.extend((0..rng.below(3)).map(|i| 1000 + i));
+        let chain = chain_of(&letters);
+        helds.push(other.enter(other.missing(&chain), at(2)));
+        assert_eq!(indexed(&index, &guard, 1, &long), 100);
+    }
+    assert!(index.runs() > 2 && other.nodes() > 10);
+    while !helds.is_empty() {
+        let held = helds.swap_remove(rng.below(helds.len() as u64) as usize);
+        other.leave(held, at(2));
+        assert_eq!(indexed(&index, &guard, 1, &long), 100);
+    }
+    assert_eq!(index.runs(), 1, "one rank holds one chain");
+    // Two ranks that hold the same are one set, whatever a third one cut.
+    let second = other.enter(other.missing(&long), at(2));
+    let mut third = RankPrompts::new();
+    let short = chain_of(&letters[..50]);
+    let cut = third.enter(third.missing(&short), at(3));
+    assert_eq!(index.runs(), 2);
+    third.leave(cut, at(3));
+    assert_eq!(index.runs(), 1);
+    let third_held = third.enter(third.missing(&long), at(3));
+    other.leave(second, at(2));
+    third.leave(third_held, at(3));
+    holder.leave(held, at(1));
+    assert_eq!(index.runs(), 0);
+}
+
+#[test]
 fn settled_bookings_make_no_new_runs() {
     let index = PromptIndex::new(crate::pins::domain());
     let mut rng = Rng(3);

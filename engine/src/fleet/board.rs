@@ -1,0 +1,109 @@
+//! What a pick needs to know of a span of neighbouring blocks without looking at their ranks.
+//!
+//! A board belongs to the views that know its blocks exactly as they are: whoever edits one of the
+//! blocks replaces the board. So what is kept here is about one set of limits, marks and available
+//! ranks by construction, and valid for as long as the blocks' versions stand (see [`super::seal`]).
+//! A caller that still works on an old view finds, and publishes, on the old view's board.
+//!
+//! What the words mean is known to `pass::summary`, which computes them; here is where they lie.
+#![forbid(unsafe_code)]
+
+use crate::fleet::seal::{SPAN, Sealed, Shelf, Turn, Turns, Versions};
+use crate::fleet::view::BlockView;
+use crate::sync::Arc;
+use crate::time::Time;
+use std::sync::OnceLock;
+
+/// Shelves of a board. Two places are looked at for a subject, so that two that share a place do
+/// not drive each other out.
+const SHELVES: usize = 64;
+
+/// Counts of one class; see [`Board::classes`].
+#[derive(Default)]
+pub(crate) struct ClassCounts {
+    pub(crate) whole: Sealed<1>,
+    pub(crate) each: [Sealed<1>; SPAN],
+}
+
+/// What is known of a span of blocks.
+#[repr(align(128))]
+pub(crate) struct Board {
+    /// Of the blocks' live columns.
+    pub(crate) versions: Arc<Versions>,
+    /// Blocks there are; the last board of a view may have less than a span.
+    pub(crate) blocks: usize,
+    /// Available ranks.
+    pub(crate) available: u32,
+    /// Of them, those without a soft mark.
+    pub(crate) unmarked: u32,
+    /// The first instant at which a mark runs out.
+    pub(crate) next_lapse: Time,
+    /// Per block, the available ranks without a soft mark.
+    pub(crate) open: [u64; SPAN],
+    pub(crate) turns: Turns,
+    /// Lowest cost, and counts.
+    pub(crate) whole: Sealed<2>,
+    /// Per block: lowest cost, who has it, who may be chosen, counts.
+    pub(crate) each: [Sealed<4>; SPAN],
+    /// Per class, how many available ranks have no room for it.
+    pub(crate) classes: Box<[ClassCounts]>,
+    /// Per run of prompt blocks that many ranks hold: lowest cost among those, and who has it.
+    /// Made when first needed.
+    shelves: OnceLock<Box<[Shelf]>>,
+}
+
+impl Board {
+    /// An empty board for up to a span of blocks, at least one.
+    pub(crate) fn new(blocks: &[Arc<BlockView>]) -> Board {
+        let ranks = |set: &dyn Fn(&BlockView) -> u64| {
+            blocks.iter().map(|block| set(block).count_ones()).sum()
+        };
+        let mut open = [0; SPAN];
+        for (open, block) in open.iter_mut().zip(blocks) {
+            *open = block.available & !block.marks;
+        }
+        Board {
+            versions: Arc::clone(blocks[0].live.versions()),
+            blocks: blocks.len(),
+            available: ranks(&|block| block.available),
+            unmarked: ranks(&|block| block.available & !block.marks),
+            next_lapse: blocks.iter().map(|b| b.next_lapse).min().unwrap_or(Time::NEVER),
+            open,
+            turns: Turns::default(),
+            whole: Sealed::default(),
+            each: Default::default(),
+            classes: blocks[0].classes.iter().map(|_| ClassCounts::default()).collect(),
+            shelves: OnceLock::new(),
+        }
+    }
+
+    /// The shelf about `subject`, if there is one, and its edition.
+    #[inline]
+    pub(crate) fn shelf(&self, subject: u64) -> Option<(&Shelf, u64)> {
+        let shelves = self.shelves.get()?;
+        let at = place(subject);
+        [at, at ^ 1].into_iter().find_map(|at| {
+            let edition = shelves[at].about(subject)?;
+            Some((&shelves[at], edition))
+        })
+    }
+
+    /// A shelf about `subject`: one that is, or one that is made so, at the cost of what stood on
+    /// it (`chance` says which of two).
+    #[cold]
+    pub(crate) fn claim(&self, turn: &Turn<'_>, subject: u64, chance: bool) -> (&Shelf, u64) {
+        if let Some(found) = self.shelf(subject) {
+            return found;
+        }
+        let shelves = self.shelves.get_or_init(|| (0..SHELVES).map(|_| Shelf::default()).collect());
+        let at = place(subject);
+        let unused = [at, at ^ 1].into_iter().find(|&at| shelves[at].is_unused());
+        let shelf = &shelves[unused.unwrap_or(at ^ usize::from(chance))];
+        (shelf, shelf.give(turn, subject))
+    }
+}
+
+fn place(subject: u64) -> usize {
+    // Fibonacci hashing: hosts may hash badly.
+    (subject.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % SHELVES
+}

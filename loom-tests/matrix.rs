@@ -1,0 +1,973 @@
+/// A model: a small world in which a protocol of the engine must hold.
+struct Model {
+    number: u32,
+    /// What holds, as the rest of the test's name.
+    sentence: &'static str,
+    /// The model's file in `models/`.
+    file: &'static str,
+    /// Files of `models/` that it is built on.
+    support: &'static [&'static str],
+    /// The engine's files that it runs on, from `engine/src`.
+    engine: &'static [&'static str],
+    /// Pre-emptions explored in an ordinary run, and in a long one; `None`: all.
+    short: Option<usize>,
+    long: Option<usize>,
+    controls: &'static [Control],
+}
+
+/// A change that must turn the model red.
+struct Control {
+    /// What is removed or put wrong, as the rest of the test's name.
+    removed: &'static str,
+    /// The file that is patched: the engine's, from `engine/src`, or one of `models/`.
+    file: &'static str,
+    /// Passages, which must occur once each, and what they are replaced with.
+    patches: &'static [(&'static str, &'static str)],
+    /// The assertion that must fail: a part of its message. Several, where it depends on the
+    /// interleaving which consequence of the one defect shows first.
+    fails_on: &'static [&'static str],
+}
+
+const SLEEPS: &str = "a waiter sleeps beside room";
+/// The row's own check: more is taken off than is on it.
+const BELOW_ZERO: &str = "Row(0 tokens, 0 blocks) - Load";
+
+/// A grace period was too short, or nothing orders the last look before the use.
+const USED: &[&str] = &["used again while somebody looks", "Causality violation"];
+
+/// What rows and slots are made of.
+const ROWS: &[&str] = &["load/row.rs", "load/slot.rs"];
+
+/// What a queue is made of.
+const QUEUE: &[&str] = &[
+    "load/row.rs",
+    "load/slot.rs",
+    "room/signal.rs",
+    "room/turn.rs",
+    "room/park.rs",
+    "queue/baton.rs",
+    "queue/waiter.rs",
+    "queue/waiting.rs",
+];
+
+const MODELS: &[Model] = &[
+    Model {
+        number: 1,
+        sentence: "whoever_enters_while_room_is_released_is_let_in",
+        file: "m01_enqueue_release",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "release_only_loads_the_word",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);",
+                    "let word = self.word.load(Ordering::Acquire);",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "release_publishes_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(EPOCH, Ordering::Acquire);",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "release_sees_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(EPOCH, Ordering::Release);",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "register_publishes_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(PARTY, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(PARTY, Ordering::Acquire);",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "register_sees_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(PARTY, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(PARTY, Ordering::Release);",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "interest_is_taken_by_the_release_and_not_put_back",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);\n        self.word.fetch_and(!PARTIES, Ordering::Relaxed);",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "registered_before_it_is_counted",
+                file: "queue/waiting.rs",
+                patches: &[(
+                    "        if self.count.fetch_add(1, Ordering::Relaxed) == 0 {\n            for signal in &inner.signals {\n                signal.register();\n            }\n        }\n",
+                    "        for signal in &inner.signals {\n            signal.register();\n        }\n        self.count.fetch_add(1, Ordering::Relaxed);\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "nobody_is_told",
+                file: "room/signal.rs",
+                patches: &[("if word & PARTIES == 0 {", "if word & PARTIES != u64::MAX {")],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "the_epoch_is_moved_before_the_row",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        slot::take_off(&self.row, load).expect(\"the rank lives\");\n        self.signal.release_and_tell();\n",
+                    "        self.signal.release_and_tell();\n        slot::take_off(&self.row, load).expect(\"the rank lives\");\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "the_waiter_looks_and_then_registers",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        self.push(|queue| queue.push_back(Arc::clone(entry)))?;\n        self.drain();\n",
+                    "        self.drain();\n        self.push(|queue| queue.push_back(Arc::clone(entry)))?;\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "tried_outside_the_queue_and_put_back",
+                file: "models/pool.rs",
+                patches: &[
+                    (
+                        "        let Some(head) = self.waiting.with(|queue| queue.front().cloned()) else {\n",
+                        "        let Some(head) = self.waiting.leave(|queue| queue.pop_front()) else {\n",
+                    ),
+                    (
+                        "!row.exceeds(limit) && !row.exceeds(class)).is_err() {\n            return",
+                        "!row.exceeds(limit) && !row.exceeds(class)).is_err() {\n            let _ = self.push(|queue| queue.push_front(head));\n            return",
+                    ),
+                ],
+                fails_on: &[SLEEPS],
+            },
+        ],
+    },
+    Model {
+        number: 1,
+        sentence: "whoever_enters_behind_others_while_room_is_released_is_let_in",
+        file: "m01_behind_others",
+        support: &["pool"],
+        engine: QUEUE,
+        short: Some(3),
+        long: None,
+        controls: &[Control {
+            removed: "the_queue_withdraws_while_somebody_waits",
+            file: "queue/waiting.rs",
+            patches: &[(
+                "if self.count.fetch_sub(1, Ordering::Relaxed) == 1 {",
+                "if self.count.fetch_sub(1, Ordering::Relaxed) == 2 {",
+            )],
+            fails_on: &[SLEEPS],
+        }],
+    },
+    Model {
+        number: 1,
+        sentence: "a_subscriber_misses_no_move_of_the_epoch",
+        file: "m01_subscribers",
+        support: &[],
+        engine: &["room/signal.rs", "room/turn.rs", "room/park.rs"],
+        short: Some(3),
+        long: None,
+        controls: &[
+            Control {
+                removed: "one_wake_up_a_release",
+                file: "room/signal.rs",
+                patches: &[
+                    (
+                        "if !told.is_empty() {",
+                        "if !told.is_empty() && subscribers.wakers.is_empty() {",
+                    ),
+                    (
+                        "let told = std::mem::take(&mut subscribers.wakers);",
+                        "let told: BTreeMap<u64, Waker> = subscribers.wakers.pop_first().into_iter().collect();",
+                    ),
+                ],
+                fails_on: &["a subscriber sleeps though the epoch has moved"],
+            },
+            Control {
+                removed: "the_subscriber_looks_and_then_stores_its_waker",
+                file: "room/signal.rs",
+                patches: &[(
+                    "epoch = this.signal.subscribe(&mut this.key, cx.waker().clone());",
+                    "this.signal.subscribe(&mut this.key, cx.waker().clone());",
+                )],
+                fails_on: &["a subscriber sleeps though the epoch has moved"],
+            },
+            Control {
+                removed: "a_subscriber_is_counted_after_it_registers",
+                file: "room/signal.rs",
+                patches: &[
+                    (
+                        "            self.subscribed.store(count, Ordering::Relaxed);\n            // All",
+                        "            // All",
+                    ),
+                    (
+                        "            (if first { self.register() } else { self.epoch() }, old)\n",
+                        "            let epoch = if first { self.register() } else { self.epoch() };\n            self.subscribed.store(count, Ordering::Relaxed);\n            (epoch, old)\n",
+                    ),
+                ],
+                fails_on: &["a subscriber sleeps though the epoch has moved"],
+            },
+        ],
+    },
+    Model {
+        number: 2,
+        sentence: "what_a_cancelled_waiter_was_given_lets_the_next_one_in",
+        file: "m02_one_place",
+        support: &["pool"],
+        engine: QUEUE,
+        short: Some(3),
+        long: Some(4),
+        controls: &[
+            Control {
+                removed: "given_back_without_a_drain",
+                file: "models/pool.rs",
+                patches: &[(
+                    "            Cancelled::Chosen(()) => self.release(ONE),\n",
+                    "            Cancelled::Chosen(()) => {\n                slot::take_off(&self.row, ONE).expect(\"the rank lives\");\n            }\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "delivery_is_a_store",
+                file: "queue/waiter.rs",
+                patches: &[(
+                    "            if self.end(READY).is_none() {",
+                    "            self.state.swap(READY, Ordering::Relaxed);\n            if false {",
+                )],
+                fails_on: &["what nobody holds was given back"],
+            },
+            Control {
+                removed: "a_canceller_that_was_chosen_is_not_told",
+                file: "queue/waiter.rs",
+                patches: &[(
+                    "            READY => match self.take_slot() {",
+                    "            TAKEN => match self.take_slot() {",
+                )],
+                fails_on: &["what nobody holds was given back"],
+            },
+            Control {
+                removed: "poll_looks_and_then_stores_the_waker",
+                file: "queue/waiter.rs",
+                patches: &[(
+                    "        self.store_waker(cx.waker());\n        self.look()\n",
+                    "        let looked = self.look();\n        self.store_waker(cx.waker());\n        looked\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "the_waker_is_taken_before_the_state_is_changed",
+                file: "queue/waiter.rs",
+                patches: &[
+                    (
+                        "    pub(crate) fn deliver(&self, payload: T) -> Result<Wake, T> {\n",
+                        "    pub(crate) fn deliver(&self, payload: T) -> Result<Wake, T> {\n        let early = self.take_waker();\n",
+                    ),
+                    ("        Ok(self.take_waker())\n", "        Ok(early)\n"),
+                ],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "the_payload_comes_after_its_lock_is_let_go",
+                file: "queue/waiter.rs",
+                patches: &[(
+                    "            *slot = Slot::Payload(payload);\n        }\n",
+                    "            drop(slot);\n            *self.slot.lock() = Slot::Payload(payload);\n        }\n",
+                )],
+                fails_on: &["come"],
+            },
+            Control {
+                removed: "canceller_and_drainer_both_count_it_out",
+                file: "queue/waiting.rs",
+                patches: &[
+                    (
+                        "        let left = take(&mut inner.queue)?;\n",
+                        "        let left = take(&mut inner.queue);\n",
+                    ),
+                    ("        Some(left)\n", "        left\n"),
+                ],
+                fails_on: &["nothing is left waiting"],
+            },
+        ],
+    },
+    Model {
+        number: 2,
+        sentence: "two_releases_let_two_of_three_in_though_the_first_is_cancelled",
+        file: "m02_cancel_after_wake",
+        support: &["pool"],
+        engine: QUEUE,
+        short: Some(2),
+        long: Some(3),
+        controls: &[Control {
+            removed: "two_releases_given_back_without_a_drain",
+            file: "models/pool.rs",
+            patches: &[(
+                "            Cancelled::Chosen(()) => self.release(ONE),\n",
+                "            Cancelled::Chosen(()) => {\n                slot::take_off(&self.row, ONE).expect(\"the rank lives\");\n            }\n",
+            )],
+            fails_on: &[SLEEPS],
+        }],
+    },
+    Model {
+        number: 2,
+        sentence: "a_head_that_leaves_lets_the_one_behind_it_in",
+        file: "m02_head_leaves",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[Control {
+            removed: "a_cancelled_head_does_not_drain",
+            file: "models/pool.rs",
+            patches: &[(
+                "                if *baton || head {",
+                "                let _ = head;\n                if *baton {",
+            )],
+            fails_on: &[SLEEPS],
+        }],
+    },
+    Model {
+        number: 3,
+        sentence: "a_mark_left_for_a_running_drain_is_never_lost",
+        file: "m03_marks",
+        support: &[],
+        engine: &["queue/baton.rs"],
+        short: Some(3),
+        long: None,
+        controls: &[
+            Control {
+                removed: "the_state_is_loaded_before_the_mark",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "if self.marks.fetch_add(1, Ordering::AcqRel) != 0 {",
+                    "if self.marks.load(Ordering::Acquire) != 0 || self.marks.fetch_add(1, Ordering::AcqRel) != 0 {",
+                )],
+                fails_on: &["a mark was lost"],
+            },
+            Control {
+                removed: "the_drainer_does_not_look_at_what_is_left",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "self.seen = self.baton.marks.fetch_sub(self.seen, Ordering::AcqRel) - self.seen;",
+                    "self.baton.marks.swap(0, Ordering::AcqRel);\n        self.seen = 0;",
+                )],
+                fails_on: &["a mark was lost"],
+            },
+            Control {
+                removed: "a_mark_publishes_nothing",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "if self.marks.fetch_add(1, Ordering::AcqRel) != 0 {",
+                    "if self.marks.fetch_add(1, Ordering::Acquire) != 0 {",
+                )],
+                fails_on: &["a mark was lost"],
+            },
+            Control {
+                removed: "a_mark_sees_nothing",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "if self.marks.fetch_add(1, Ordering::AcqRel) != 0 {",
+                    "if self.marks.fetch_add(1, Ordering::Release) != 0 {",
+                )],
+                fails_on: &["a drain sees what the one before it did"],
+            },
+            Control {
+                removed: "letting_go_publishes_nothing",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "self.seen = self.baton.marks.fetch_sub(self.seen, Ordering::AcqRel) - self.seen;",
+                    "self.seen = self.baton.marks.fetch_sub(self.seen, Ordering::Acquire) - self.seen;",
+                )],
+                fails_on: &["a drain sees what the one before it did"],
+            },
+            Control {
+                removed: "the_next_round_sees_nothing",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "self.seen = self.baton.marks.fetch_sub(self.seen, Ordering::AcqRel) - self.seen;",
+                    "self.seen = self.baton.marks.fetch_sub(self.seen, Ordering::Release) - self.seen;",
+                )],
+                fails_on: &["a mark was lost"],
+            },
+            Control {
+                removed: "everybody_drains",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "if self.marks.fetch_add(1, Ordering::AcqRel) != 0 {",
+                    "self.marks.fetch_add(1, Ordering::AcqRel);\n        if false {",
+                )],
+                fails_on: &["one drains at a time", "a drain sees what the one before it did"],
+            },
+        ],
+    },
+    Model {
+        number: 4,
+        sentence: "of_two_bookers_one_gets_the_last_place",
+        file: "m04_two_bookers",
+        support: &[],
+        engine: ROWS,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "added_without_looking_again",
+                file: "load/slot.rs",
+                patches: &[(
+                    "        // AcqRel: publishes the load to whoever judges next and sees what was judged before.\n        match row.compare_exchange(seen.bits(), next.bits(), Ordering::AcqRel, Ordering::Acquire) {",
+                    "        match Ok::<u64, u64>(row.fetch_add(next.bits() - seen.bits(), Ordering::AcqRel)) {",
+                )],
+                fails_on: &["one was booked past the limit"],
+            },
+            Control {
+                removed: "judged_once_and_not_at_each_try",
+                file: "load/slot.rs",
+                patches: &[
+                    (
+                        "        if !judge(seen) {",
+                        "        if !std::mem::replace(&mut judged, true) && !judge(seen) {",
+                    ),
+                    (
+                        "    // Acquire: a row opened by `reopen` comes with what was written before it.\n    let mut seen = Row::from_bits(row.load(Ordering::Acquire));\n    loop {",
+                        "    let mut judged = false;\n    let mut seen = Row::from_bits(row.load(Ordering::Acquire));\n    loop {",
+                    ),
+                ],
+                fails_on: &["one was booked past the limit"],
+            },
+            Control {
+                removed: "a_lost_swap_is_taken_for_a_no",
+                file: "load/slot.rs",
+                patches: &[(
+                    "            // A lost swap is not a \"no\": look again, at a value that is read afresh.\n            Err(_) => seen = Row::from_bits(row.load(Ordering::Acquire)),",
+                    "            Err(_) => return Err(Refusal::Full(seen)),",
+                )],
+                fails_on: &["a lost swap is not a no"],
+            },
+        ],
+    },
+    Model {
+        number: 5,
+        sentence: "a_free_never_touches_the_next_life_of_its_slot",
+        file: "m05_free_and_return",
+        support: &["seats"],
+        engine: &["grace.rs", "load/row.rs", "load/slot.rs"],
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "the_incarnation_is_not_looked_at",
+                file: "load/slot.rs",
+                patches: &[(
+                    "    !seen.is_dead() && lives.load(Ordering::Relaxed) == incarnation",
+                    "    !seen.is_dead()",
+                )],
+                fails_on: &["a former life took load off the next one", BELOW_ZERO],
+            },
+            Control {
+                removed: "the_incarnation_is_read_before_the_row",
+                file: "load/slot.rs",
+                patches: &[(
+                    "    let seen = Row::from_bits(row.load(Ordering::Acquire));\n    !seen.is_dead() && lives.load(Ordering::Relaxed) == incarnation",
+                    "    let same = lives.load(Ordering::Relaxed) == incarnation;\n    let seen = Row::from_bits(row.load(Ordering::Acquire));\n    !seen.is_dead() && same",
+                )],
+                fails_on: &["a former life took load off the next one", BELOW_ZERO],
+            },
+            Control {
+                removed: "the_row_is_reopened_relaxed",
+                file: "load/slot.rs",
+                patches: &[(
+                    "    row.swap(Row::EMPTY.bits(), Ordering::Release);",
+                    "    row.swap(Row::EMPTY.bits(), Ordering::Relaxed);",
+                )],
+                fails_on: &["a former life took load off the next one", BELOW_ZERO],
+            },
+            Control {
+                removed: "the_free_does_not_acquire_the_row",
+                file: "load/slot.rs",
+                patches: &[(
+                    "    let seen = Row::from_bits(row.load(Ordering::Acquire));\n    !seen.is_dead() && lives.load(Ordering::Relaxed) == incarnation",
+                    "    let seen = Row::from_bits(row.load(Ordering::Relaxed));\n    !seen.is_dead() && lives.load(Ordering::Relaxed) == incarnation",
+                )],
+                fails_on: &["a former life took load off the next one", BELOW_ZERO],
+            },
+            Control {
+                removed: "a_slot_is_reused_without_quarantine",
+                file: "grace.rs",
+                patches: &[(
+                    "self.epoch.load(Ordering::Acquire).wrapping_sub(stamp.0) >= 2",
+                    "true || stamp.0 == self.epoch.load(Ordering::Acquire)",
+                )],
+                fails_on: &["a former life took load off the next one", BELOW_ZERO],
+            },
+            Control {
+                removed: "pins_without_their_fence",
+                file: "grace.rs",
+                patches: &[(
+                    "            // epoch read above does no harm: it only holds the epoch back.\n            fence(Ordering::SeqCst);",
+                    "",
+                )],
+                fails_on: &["a former life took load off the next one", BELOW_ZERO],
+            },
+        ],
+    },
+    Model {
+        number: 6,
+        sentence: "whoever_enters_while_a_limit_is_raised_is_let_in",
+        file: "m06_threshold_update",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "waiters_are_looked_for_before_the_limit_is_stored",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        self.limit.store(Arc::new(tokens(limit)));\n        self.signal.release_and_tell();\n",
+                    "        self.signal.release_and_tell();\n        self.limit.store(Arc::new(tokens(limit)));\n",
+                )],
+                fails_on: &["under a limit that is no longer in force"],
+            },
+            Control {
+                removed: "the_second_look_takes_the_first_looks_view",
+                file: "models/pool.rs",
+                patches: &[
+                    (
+                        "        let limit = *self.limit.load();\n        let class",
+                        "        let limit = *self.first.get_or_init(|| *self.limit.load());\n        let class",
+                    ),
+                    (
+                        "    bound: u64,\n    /// The pair",
+                        "    bound: u64,\n    first: std::sync::OnceLock<Limit>,\n    /// The pair",
+                    ),
+                    (
+                        "            bound,\n            pair,",
+                        "            bound,\n            first: std::sync::OnceLock::new(),\n            pair,",
+                    ),
+                ],
+                fails_on: &["under a limit that is no longer in force"],
+            },
+            Control {
+                removed: "an_update_publishes_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(EPOCH, Ordering::Acquire);",
+                )],
+                fails_on: &["under a limit that is no longer in force"],
+            },
+        ],
+    },
+    Model {
+        number: 6,
+        sentence: "a_selection_judges_by_the_limit_in_force",
+        file: "m06_selection",
+        support: &[],
+        engine: ROWS,
+        short: None,
+        long: None,
+        controls: &[Control {
+            removed: "a_selection_judges_a_value_it_does_not_replace",
+            file: "load/slot.rs",
+            patches: &[(
+                "        // AcqRel: publishes the load to whoever judges next and sees what was judged before.\n        match row.compare_exchange(seen.bits(), next.bits(), Ordering::AcqRel, Ordering::Acquire) {",
+                "        match Ok::<u64, u64>(row.swap(next.bits(), Ordering::AcqRel)) {",
+            )],
+            fails_on: &["the row is what was booked"],
+        }],
+    },
+    Model {
+        number: 8,
+        sentence: "a_hold_under_an_id_ends_once",
+        file: "m08_hold",
+        support: &[],
+        engine: &["names.rs", "time.rs", "load/row.rs", "load/slot.rs", "load/ids.rs"],
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "the_lease_is_looked_at_before_the_lock_that_takes_the_hold",
+                file: "load/ids.rs",
+                patches: &[(
+                    "            let mut shard = shard.lock();\n            while shard.front != NIL {\n                let place = shard.front;\n                if shard.at(place).touched.after(lease) > now {\n                    break;\n                }\n",
+                    "            let past = {\n                let mut shard = shard.lock();\n                let front = shard.front;\n                front != NIL && shard.at(front).touched.after(lease) <= now\n            };\n            let mut shard = shard.lock();\n            while past && shard.front != NIL {\n                let place = shard.front;\n",
+                )],
+                fails_on: &["a lease was renewed and the hold reclaimed all the same"],
+            },
+            Control {
+                removed: "renewing_does_not_touch_the_lease",
+                file: "load/ids.rs",
+                patches: &[(
+                    "        shard.unlink(place);\n        shard.link_last(place, now);\n",
+                    "",
+                )],
+                fails_on: &["a lease was renewed and the hold reclaimed all the same"],
+            },
+        ],
+    },
+    Model {
+        number: 8,
+        sentence: "a_hold_is_converted_in_one_step",
+        file: "m08_in_one_step",
+        support: &[],
+        engine: ROWS,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "a_hold_is_given_back_and_then_booked",
+                file: "load/slot.rs",
+                patches: &[(
+                    "    judge: impl Fn(Row) -> bool,\n) -> Result<Row, Refusal> {\n    let mut seen = Row::from_bits(row.load(Ordering::Acquire));\n",
+                    "    judge: impl Fn(Row) -> bool,\n) -> Result<Row, Refusal> {\n    if take_off(row, off).is_some() {\n        return add(row, on, judge);\n    }\n    let mut seen = Row::from_bits(row.load(Ordering::Acquire));\n",
+                )],
+                fails_on: &["somebody landed in the room of a hold"],
+            },
+            Control {
+                removed: "a_hold_is_swapped_without_looking_again",
+                file: "load/slot.rs",
+                patches: &[(
+                    "        // AcqRel: as in `add`.\n        match row.compare_exchange(seen.bits(), next.bits(), Ordering::AcqRel, Ordering::Acquire) {",
+                    "        match Ok::<u64, u64>(row.swap(next.bits(), Ordering::AcqRel)) {",
+                )],
+                fails_on: &["the row is what was booked"],
+            },
+            Control {
+                removed: "a_leg_is_judged_with_its_own_hold",
+                file: "load/slot.rs",
+                patches: &[("        if !judge(without) {", "        if !judge(seen) {")],
+                fails_on: &["judged as if its own hold were not there"],
+            },
+        ],
+    },
+    Model {
+        number: 10,
+        sentence: "one_decode_release_wakes_both_queues",
+        file: "m10_both_queues",
+        support: &["pool"],
+        engine: QUEUE,
+        short: Some(3),
+        long: None,
+        controls: &[
+            Control {
+                removed: "only_the_first_party_is_told",
+                file: "room/signal.rs",
+                patches: &[(
+                    "for party in self.parties.load().iter() {",
+                    "for party in self.parties.load().iter().take(1) {",
+                )],
+                fails_on: &["the paired pool's queue was not woken"],
+            },
+            Control {
+                removed: "only_the_last_party_is_told",
+                file: "room/signal.rs",
+                patches: &[(
+                    "for party in self.parties.load().iter() {",
+                    "for party in self.parties.load().iter().rev().take(1) {",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "the_pair_is_registered_before_it_is_counted",
+                file: "queue/waiting.rs",
+                patches: &[(
+                    "        if self.count.fetch_add(1, Ordering::Relaxed) == 0 {\n            for signal in &inner.signals {\n                signal.register();\n            }\n        }\n",
+                    "        for signal in &inner.signals {\n            signal.register();\n        }\n        self.count.fetch_add(1, Ordering::Relaxed);\n",
+                )],
+                fails_on: &["the paired pool's queue was not woken"],
+            },
+            Control {
+                removed: "the_queue_registers_at_its_own_signal_alone",
+                file: "queue/waiting.rs",
+                patches: &[(
+                    "            for signal in &inner.signals {\n                signal.register();",
+                    "            for signal in inner.signals.iter().take(1) {\n                signal.register();",
+                )],
+                fails_on: &["the paired pool's queue was not woken"],
+            },
+        ],
+    },
+    Model {
+        number: 11,
+        sentence: "nobody_sleeps_in_a_closed_pool",
+        file: "m11_close",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "closed_is_looked_at_before_the_lock",
+                file: "queue/waiting.rs",
+                patches: &[(
+                    "        let mut inner = self.inner.lock();\n        if inner.closed {\n            return Err(Closed);\n        }\n",
+                    "        if self.inner.lock().closed {\n            return Err(Closed);\n        }\n        let mut inner = self.inner.lock();\n",
+                )],
+                fails_on: &["a waiter sleeps in a closed pool"],
+            },
+            Control {
+                removed: "closed_is_not_looked_at",
+                file: "queue/waiting.rs",
+                patches: &[("        if inner.closed {", "        if false {")],
+                fails_on: &["a waiter sleeps in a closed pool"],
+            },
+        ],
+    },
+    Model {
+        number: 12,
+        sentence: "a_reused_slot_carries_nothing_of_its_former_life",
+        file: "m12_slot_reuse",
+        support: &["seats"],
+        engine: &["grace.rs", "load/row.rs", "load/slot.rs"],
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "removal_sets_no_dead_bit",
+                file: "load/slot.rs",
+                patches: &[(
+                    "row.fetch_or(Row::dead_bit(), Ordering::AcqRel)",
+                    "row.fetch_or(0, Ordering::AcqRel)",
+                )],
+                fails_on: &["booked on a rank that was removed", "two lives of one slot are mixed"],
+            },
+            Control {
+                removed: "a_booking_does_not_look_at_the_dead_bit",
+                file: "load/slot.rs",
+                patches: &[(
+                    "        if seen.is_dead() {\n            return Err(Refusal::Dead);\n        }\n        if !judge(seen) {",
+                    "        if !judge(seen) {",
+                )],
+                fails_on: &["booked on a rank that was removed"],
+            },
+            Control {
+                removed: "the_slot_is_reused_without_quarantine",
+                file: "grace.rs",
+                patches: &[(
+                    "self.epoch.load(Ordering::Acquire).wrapping_sub(stamp.0) >= 2",
+                    "true || stamp.0 == self.epoch.load(Ordering::Acquire)",
+                )],
+                fails_on: &["two lives of one slot are mixed", BELOW_ZERO],
+            },
+            Control {
+                removed: "readers_pin_without_their_fence",
+                file: "grace.rs",
+                patches: &[(
+                    "            // epoch read above does no harm: it only holds the epoch back.\n            fence(Ordering::SeqCst);",
+                    "",
+                )],
+                fails_on: &["two lives of one slot are mixed", BELOW_ZERO],
+            },
+            Control {
+                removed: "one_move_of_the_epoch_is_taken_for_a_grace_period",
+                file: "grace.rs",
+                patches: &[("wrapping_sub(stamp.0) >= 2", "wrapping_sub(stamp.0) >= 1")],
+                fails_on: &["two lives of one slot are mixed", BELOW_ZERO],
+            },
+            Control {
+                removed: "the_old_free_does_not_look_at_the_incarnation",
+                file: "load/slot.rs",
+                patches: &[(
+                    "    !seen.is_dead() && lives.load(Ordering::Relaxed) == incarnation",
+                    "    !seen.is_dead()",
+                )],
+                fails_on: &["two lives of one slot are mixed", BELOW_ZERO],
+            },
+        ],
+    },
+    Model {
+        number: 12,
+        sentence: "what_was_unlinked_is_used_again_when_nobody_looks",
+        file: "m12_grace",
+        support: &["seats"],
+        engine: &["grace.rs"],
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "pins_in_the_domain_without_their_fence",
+                file: "grace.rs",
+                patches: &[(
+                    "            // epoch read above does no harm: it only holds the epoch back.\n            fence(Ordering::SeqCst);",
+                    "",
+                )],
+                fails_on: USED,
+            },
+            Control {
+                removed: "stamps_without_their_fence",
+                file: "grace.rs",
+                patches: &[("        fence(Ordering::SeqCst);\n        Stamp(", "        Stamp(")],
+                fails_on: USED,
+            },
+            Control {
+                removed: "seats_are_looked_at_without_the_fence",
+                file: "grace.rs",
+                patches: &[(
+                    "        // Pairs with the fence in `pin`.\n        fence(Ordering::SeqCst);\n",
+                    "",
+                )],
+                fails_on: USED,
+            },
+            Control {
+                removed: "unpinning_publishes_nothing",
+                file: "grace.rs",
+                patches: &[(
+                    "self.seat.state.store(0, Ordering::Release);",
+                    "self.seat.state.store(0, Ordering::Relaxed);",
+                )],
+                fails_on: USED,
+            },
+            Control {
+                removed: "the_epoch_moves_without_acquiring_the_seats",
+                file: "grace.rs",
+                patches: &[("        fence(Ordering::Acquire);\n", "")],
+                fails_on: USED,
+            },
+            Control {
+                removed: "a_move_of_the_epoch_publishes_nothing",
+                file: "grace.rs",
+                patches: &[(
+                    "epoch + 1, Ordering::Release, Ordering::Relaxed)",
+                    "epoch + 1, Ordering::Relaxed, Ordering::Relaxed)",
+                )],
+                fails_on: USED,
+            },
+            Control {
+                removed: "a_grace_period_is_seen_without_acquiring_it",
+                file: "grace.rs",
+                patches: &[(
+                    "self.epoch.load(Ordering::Acquire)",
+                    "self.epoch.load(Ordering::Relaxed)",
+                )],
+                fails_on: USED,
+            },
+        ],
+    },
+    Model {
+        number: 14,
+        sentence: "a_baton_handed_on_is_drained_by_whoever_holds_it",
+        file: "m14_baton_polled",
+        support: &["pool"],
+        engine: QUEUE,
+        short: Some(3),
+        long: None,
+        controls: &[
+            Control {
+                removed: "handed_on_before_it_is_let_go",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "        self.baton.marks.swap(0, Ordering::AcqRel);\n        self.work.hand_on();\n",
+                    "        self.work.hand_on();\n        self.baton.marks.swap(0, Ordering::AcqRel);\n",
+                )],
+                fails_on: &["the baton was handed on before it was let go"],
+            },
+            Control {
+                removed: "let_go_and_not_handed_on",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "        self.baton.marks.swap(0, Ordering::AcqRel);\n        self.work.hand_on();\n",
+                    "        self.baton.marks.swap(0, Ordering::AcqRel);\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+        ],
+    },
+    Model {
+        number: 14,
+        sentence: "a_baton_holder_that_is_cancelled_passes_it_on",
+        file: "m14_baton_cancelled",
+        support: &["pool", "m14_baton_polled"],
+        engine: QUEUE,
+        short: Some(3),
+        long: None,
+        controls: &[Control {
+            removed: "a_cancelled_holder_drops_the_baton",
+            file: "queue/waiter.rs",
+            patches: &[(
+                "WAITING => Cancelled::Withdrawn { baton: before & BATON != 0 },",
+                "WAITING => Cancelled::Withdrawn { baton: false },",
+            )],
+            fails_on: &[SLEEPS],
+        }],
+    },
+    Model {
+        number: 17,
+        sentence: "a_due_time_that_passes_during_a_drain_is_kept",
+        file: "m17_due_time",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "the_clock_is_shown_after_the_mark",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        self.baton.show(now);\n        self.drain()\n",
+                    "        let drained = self.drain();\n        self.baton.show(now);\n        drained\n",
+                )],
+                fails_on: &["a waiter sleeps past its due time"],
+            },
+            Control {
+                removed: "the_clock_is_read_once_outside_the_loop",
+                file: "queue/baton.rs",
+                patches: &[
+                    (
+                        "        let mut steps = 0;\n        loop {",
+                        "        let mut steps = 0;\n        let now = self.now();\n        loop {",
+                    ),
+                    ("work.step(self.now())", "work.step(now)"),
+                ],
+                fails_on: &["a waiter sleeps past its due time"],
+            },
+            Control {
+                removed: "the_drain_does_not_look_at_marks_again",
+                file: "queue/baton.rs",
+                patches: &[(
+                    "self.seen = self.baton.marks.fetch_sub(self.seen, Ordering::AcqRel) - self.seen;",
+                    "self.baton.marks.swap(0, Ordering::AcqRel);\n        self.seen = 0;",
+                )],
+                fails_on: &["a waiter sleeps past its due time"],
+            },
+        ],
+    },
+    Model {
+        number: 18,
+        sentence: "a_booking_beside_a_sibling_stands_only_while_that_has_room",
+        file: "m18_sibling",
+        support: &[],
+        engine: ROWS,
+        short: None,
+        long: None,
+        controls: &[Control {
+            removed: "the_sibling_is_looked_at_before_the_landing_only",
+            file: "load/slot.rs",
+            patches: &[(
+                "    let landed = land()?;\n    if sibling_has_room() { Ok(landed)",
+                "    let room = sibling_has_room();\n    let landed = land()?;\n    if room { Ok(landed)",
+            )],
+            fails_on: &["landed on a worker that was full"],
+        }],
+    },
+];

@@ -1,0 +1,158 @@
+//! Runs a model over its interleavings, and a control until it fails as it must.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// How often each branch was reached. loom runs all threads of a model on one of the
+    /// system's, so a thread's own table is the model's own table.
+    static REACHED: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The most threads of a model, its first one included.
+pub const MAX_THREADS: usize = 4;
+
+loom::thread_local! {
+    static THREAD: Cell<usize> = Cell::new(0);
+}
+
+std::thread_local! {
+    /// Threads that this run of the model has started.
+    static THREADS: Cell<usize> = const { Cell::new(1) };
+}
+
+/// The number of this thread of the model: 0 for the first one, then in the order of [`spawn`].
+pub fn thread() -> usize {
+    THREAD.with(Cell::get)
+}
+
+/// Threads that this run of the model has started, its first one included.
+pub fn threads() -> usize {
+    THREADS.get()
+}
+
+/// Starts a thread of the model.
+pub fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> loom::thread::JoinHandle<T> {
+    let number = THREADS.get();
+    assert!(number < MAX_THREADS, "a model has at most {MAX_THREADS} threads");
+    THREADS.set(number + 1);
+    loom::thread::spawn(move || {
+        THREAD.with(|thread| thread.set(number));
+        run()
+    })
+}
+
+/// Counts that a branch was reached which the model would prove nothing without.
+pub fn reached(branch: &'static str) {
+    REACHED.with(|reached| *reached.borrow_mut().entry(branch).or_default() += 1);
+}
+
+/// How far a model is explored.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// Pre-emptions explored in an ordinary test run; `None`: all.
+    pub short: Option<usize>,
+    /// Pre-emptions explored with `LOOM_LONG=1`; `None`: all.
+    pub long: Option<usize>,
+}
+
+fn builder(bound: Option<usize>) -> loom::model::Builder {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(bound);
+    builder.max_branches = 20_000;
+    builder
+}
+
+fn long() -> bool {
+    std::env::var("LOOM_LONG").is_ok_and(|long| long == "1")
+}
+
+/// Runs the model over its interleavings, and checks that each of `branches` was reached.
+pub fn model(bound: Bound, branches: &[&str], run: fn()) {
+    let bound = if long() { bound.long } else { bound.short };
+    let began = Instant::now();
+    let runs = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&runs);
+    builder(bound).check(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        THREADS.set(1);
+        run();
+    });
+    let reached = REACHED.with(RefCell::take);
+    let bound = bound.map_or("none".to_owned(), |bound| bound.to_string());
+    println!(
+        "interleavings {}, bound {bound}, {:.2} s, reached {reached:?}",
+        runs.load(Ordering::Relaxed),
+        began.elapsed().as_secs_f64(),
+    );
+    for branch in branches {
+        assert!(reached.contains_key(branch), "no interleaving reached: {branch}");
+    }
+    for branch in reached.keys() {
+        assert!(branches.contains(branch), "the model does not declare the branch: {branch}");
+    }
+}
+
+/// Set for the process of its own that a control runs in.
+const INSIDE: &str = "VACANCY_CONTROL";
+/// How that process ends when an assertion failed.
+const RED: i32 = 70;
+
+/// Interleavings that this process has run.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+/// Runs a model on a patched file, and checks that it fails on the assertion it is meant to fail
+/// on.
+///
+/// In a process of its own, which ends at the first failed assertion: the objects of the model
+/// would panic again while they are dropped.
+pub fn control(name: &str, bound: Bound, fails_on: &[&str], run: fn()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside(bound, run);
+    }
+    let began = Instant::now();
+    let output = Command::new(std::env::current_exe().expect("this test has a file"))
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("this test can be run once more");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let said = said.lines().find_map(|line| line.split_once(MARK)).map_or("", |(_, said)| said);
+    match output.status.code() {
+        Some(RED) => println!("red {said}, {:.2} s", began.elapsed().as_secs_f64()),
+        Some(0) => panic!("the control is green ({said}): it must fail on {fails_on:?}"),
+        _ => panic!("the control did not end as it should: {output:?}"),
+    }
+    assert!(
+        fails_on.iter().any(|message| said.contains(message)),
+        "the control failed on another assertion than {fails_on:?}: {said}"
+    );
+}
+
+/// Before what a control's process says to the test that started it.
+const MARK: &str = "control: ";
+
+fn inside(bound: Bound, run: fn()) {
+    std::panic::set_hook(Box::new(|panic| {
+        let said = panic.payload_as_str().unwrap_or("a panic without a message");
+        let said = said.replace('\n', " ");
+        println!("\n{MARK}at interleaving {}: {said}", RUNS.load(Ordering::Relaxed));
+        std::process::exit(RED);
+    }));
+    // Few pre-emptions first: most defects need one or two, and are found at once among those.
+    for bound in [Some(1), Some(2), Some(3), bound.long] {
+        let mut builder = builder(bound);
+        // A control that finds nothing in this time is taken for green, and that is a failure.
+        builder.max_duration = Some(Duration::from_secs(if long() { 600 } else { 60 }));
+        builder.check(move || {
+            RUNS.fetch_add(1, Ordering::Relaxed);
+            THREADS.set(1);
+            run();
+        });
+    }
+    println!("\n{MARK}{} interleavings", RUNS.load(Ordering::Relaxed));
+}
