@@ -48,7 +48,8 @@ impl Pair {
     /// and answers the time per operation.
     pub fn measure(rounds: usize, mut a: impl FnMut() -> f64, mut b: impl FnMut() -> f64) -> Pair {
         // Once each for caches, branch predictors and lazily built tables.
-        (a(), b());
+        a();
+        b();
         let mut pair = Pair::default();
         for round in 0..rounds {
             let (at, bt) = if round % 2 == 0 {
