@@ -9,6 +9,8 @@
 //! is a few instructions in thousands, and costs more than all of those when two threads share the
 //! line.
 
+#![expect(missing_docs, reason = "what the macros make is for their runner")]
+
 use iai_callgrind::{
     Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };

@@ -2,7 +2,37 @@
 //! the ratio is taken batch by batch. What slows the machine slows both; a batch that was
 //! interrupted is one of many, and the median does not see it.
 
-use std::time::Instant;
+use cpu_time::ThreadTime;
+use std::time::{Duration, Instant};
+
+/// What a time is read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The time that this thread was on a core: what others on the machine take is not in it. For
+    /// work that one thread does alone.
+    #[default]
+    Thread,
+    /// The wall's. For work in which threads wait for each other.
+    Wall,
+}
+
+impl Clock {
+    /// How long `work` takes.
+    pub fn time(self, work: impl FnOnce()) -> Duration {
+        match self {
+            Clock::Thread => {
+                let start = ThreadTime::now();
+                work();
+                start.elapsed()
+            }
+            Clock::Wall => {
+                let start = Instant::now();
+                work();
+                start.elapsed()
+            }
+        }
+    }
+}
 
 /// Times per operation of two things that were measured in turn, in nanoseconds.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +48,8 @@ impl Pair {
     /// and answers the time per operation.
     pub fn measure(rounds: usize, mut a: impl FnMut() -> f64, mut b: impl FnMut() -> f64) -> Pair {
         // Once each for caches, branch predictors and lazily built tables.
-        (a(), b());
+        a();
+        b();
         let mut pair = Pair::default();
         for round in 0..rounds {
             let (at, bt) = if round % 2 == 0 {
@@ -65,13 +96,14 @@ pub fn quantile(values: &[f64], q: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
 }
 
-/// Runs `op` `times` times; nanoseconds per run.
+/// Runs `op` `times` times; nanoseconds on a core per run.
 pub fn per_op(times: usize, mut op: impl FnMut()) -> f64 {
-    let start = Instant::now();
-    for _ in 0..times {
-        op();
-    }
-    start.elapsed().as_nanos() as f64 / times as f64
+    let elapsed = Clock::Thread.time(|| {
+        for _ in 0..times {
+            op();
+        }
+    });
+    elapsed.as_nanos() as f64 / times as f64
 }
 
 #[cfg(test)]

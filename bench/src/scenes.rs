@@ -5,7 +5,7 @@
 //! leaves the fleet as it found it.
 
 use crate::engine::{self, Bench, Mode};
-use crate::workload::{BLOCK_SIZE, MAX_NUM_BATCHED_TOKENS, PROMPT_TOKENS, Random, Workload};
+use crate::workload::{BLOCK_SIZE, MAX_NUM_BATCHED_TOKENS, PROMPT_TOKENS, Random};
 use std::hint::black_box;
 use std::sync::Arc;
 use vacancy::{

@@ -374,6 +374,16 @@ mod events {
         lets_in(tokens(0), spec(), Request::new(1), mark(None), |pool, _| {
             pool.set_overloaded(WorkerId(1), false, None);
         });
+        // A mark whose lease is over already takes the earlier one off.
+        lets_in(
+            tokens(0),
+            spec(),
+            Request::new(1).at(Time::from_millis(9)),
+            mark(None),
+            |pool, _| {
+                pool.set_overloaded(WorkerId(1), true, Some(Time::from_millis(9)));
+            },
+        );
         let until = Time::from_millis(50);
         lets_in(tokens(0), spec(), Request::new(1), mark(Some(until)), |pool, _| {
             assert_eq!(pool.next_due(), Some(until));

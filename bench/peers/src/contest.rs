@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-use vacancy_bench::measure::{Pair, median};
+use std::time::Duration;
+use vacancy_bench::measure::{Clock, Pair, median};
 use vacancy_bench::oracle::Oracle;
 use vacancy_bench::workload::{CHAINS, Workload};
 
@@ -14,6 +14,8 @@ const BATCH: Duration = Duration::from_millis(4);
 #[derive(Clone)]
 pub struct Field {
     pub workload: Rc<Workload>,
+    /// What both sides of a pair are timed by.
+    pub clock: Clock,
     oracle: Rc<Oracle>,
     /// The lowest cost per chain, over all ranks and over those with room; found when first asked.
     cheapest: Rc<RefCell<[Vec<Option<f64>>; 2]>>,
@@ -31,7 +33,7 @@ pub struct Promise {
 /// An engine with the fleet in it.
 pub trait Contestant {
     /// Sends requests `at .. at + ops` of the stream through: chosen, booked, given back. Answers
-    /// the wall time, and adds the ranks chosen to `chosen` (request by request if there is one
+    /// the time by the field's clock, and adds the ranks chosen to `chosen` (request by request if there is one
     /// thread). What a host must prepare for the interface at hand is prepared before the clock
     /// starts.
     fn run(&mut self, at: usize, ops: usize, chosen: &mut Vec<u32>) -> Duration;
@@ -49,7 +51,12 @@ impl Field {
         let oracle = Rc::new(Oracle::new(&workload));
         let unknown = || vec![None; CHAINS];
         let cheapest = Rc::new(RefCell::new([unknown(), unknown()]));
-        Field { workload, oracle, cheapest }
+        Field { workload, clock: Clock::Thread, oracle, cheapest }
+    }
+
+    /// Timed by the wall, because one of the two sides is several threads.
+    pub fn by_the_wall(&self) -> Field {
+        Field { clock: Clock::Wall, ..self.clone() }
     }
 
     /// Which chain request `at` of the stream has.
@@ -104,7 +111,7 @@ pub fn run(
     peer: &mut dyn Contestant,
     rounds: usize,
 ) -> Outcome {
-    let mut batch = |who: &str, contestant: &mut dyn Contestant, at: &mut usize, ops: usize| {
+    let batch = |who: &str, contestant: &mut dyn Contestant, at: &mut usize, ops: usize| {
         let mut chosen = Vec::with_capacity(ops);
         let elapsed = contestant.run(*at, ops, &mut chosen);
         assert_eq!(chosen.len(), ops, "{who} answered every request");
@@ -113,7 +120,7 @@ pub fn run(
         elapsed.as_nanos() as f64 / ops as f64
     };
     let (mut ours_at, mut peer_at) = (0, 0);
-    let mut size = |who: &str, contestant: &mut dyn Contestant, at: &mut usize| {
+    let size = |who: &str, contestant: &mut dyn Contestant, at: &mut usize| {
         let ns = median(&[0; 5].map(|_| batch(who, contestant, at, 32)));
         ((BATCH.as_nanos() as f64 / ns) as usize).clamp(16, 1 << 14)
     };
@@ -191,11 +198,4 @@ fn time(ns: f64) -> String {
     } else {
         format!("{:.2} ms", ns / 1e6)
     }
-}
-
-/// The wall time of `work`.
-pub fn timed(work: impl FnOnce()) -> Duration {
-    let start = Instant::now();
-    work();
-    start.elapsed()
 }

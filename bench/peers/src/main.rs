@@ -33,6 +33,7 @@ fn pairs() -> Vec<(&'static str, Make)> {
     vec![
         ("scheduler", |f| (boxed(Ours::off(f)), boxed(Scheduler::new(f, Setup::default())))),
         ("scheduler_pool_of_threads", |f| {
+            let f = &f.by_the_wall();
             let setup = Setup { many_threads: true, ..Setup::default() };
             (boxed(Ours::off(f)), boxed(Scheduler::new(f, setup)))
         }),
@@ -45,19 +46,25 @@ fn pairs() -> Vec<(&'static str, Make)> {
             (boxed(Ours::reject(f)), boxed(Scheduler::new(f, setup)))
         }),
         ("scheduler_two_tasks", |f| {
+            let f = &f.by_the_wall();
             let setup = Setup { many_threads: true, tasks: 2, ..Setup::default() };
             (boxed(Ours::off(f).threads(2)), boxed(Scheduler::new(f, setup)))
         }),
         ("scheduler_two_tasks_gate", |f| {
+            let f = &f.by_the_wall();
             let setup = Setup { many_threads: true, tasks: 2, gate: true, ..Setup::default() };
             (boxed(Ours::gate(f).threads(2)), boxed(Scheduler::new(f, setup)))
         }),
         ("scheduler_two_against_one", |f| {
+            let f = &f.by_the_wall();
             let one = Setup { many_threads: true, ..Setup::default() };
             let two = Setup { many_threads: true, tasks: 2, ..Setup::default() };
             (boxed(Scheduler::new(f, two)), boxed(Scheduler::new(f, one)))
         }),
-        ("ours_two_against_one", |f| (boxed(Ours::off(f).threads(2)), boxed(Ours::off(f)))),
+        ("ours_two_against_one", |f| {
+            let f = &f.by_the_wall();
+            (boxed(Ours::off(f).threads(2)), boxed(Ours::off(f)))
+        }),
         ("selection_core", |f| (boxed(Ours::off(f)), boxed(core::Core::new(f)))),
         ("p2c_same_booking", |f| (boxed(Ours::reject(f).by_id()), boxed(p2c::SameBooking::new(f)))),
         ("p2c_atomic", |f| (boxed(Ours::reject(f)), boxed(p2c::Atomic::new(f)))),

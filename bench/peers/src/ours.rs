@@ -1,10 +1,11 @@
 //! This engine. A request is built anew for every call, as a host would, inside the clock.
 
-use crate::contest::{Contestant, Field, Promise, timed};
+use crate::contest::{Contestant, Field, Promise};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use vacancy::{Pool, Prompt, Request, RequestId};
 use vacancy_bench::engine::{Bench, Mode, admit};
+use vacancy_bench::measure::Clock;
 use vacancy_bench::workload::PROMPT_TOKENS;
 
 /// Ids of bookings that come and go, far from those of the live ones.
@@ -16,6 +17,7 @@ pub struct Ours {
     mode: Mode,
     threads: usize,
     by_id: bool,
+    clock: Clock,
 }
 
 impl Ours {
@@ -23,7 +25,7 @@ impl Ours {
         let bench = Bench::new(field.workload.ranks, mode);
         let prompt = |chain: &[u64; 16]| Prompt::new(*chain).expect("hashes differ");
         let prompts = bench.workload.chains.iter().map(prompt).collect();
-        Ours { bench, prompts, mode, threads: 1, by_id: false }
+        Ours { bench, prompts, mode, threads: 1, by_id: false, clock: field.clock }
     }
 
     /// No limits.
@@ -77,7 +79,7 @@ impl Contestant for Ours {
     fn run(&mut self, at: usize, ops: usize, chosen: &mut Vec<u32>) -> Duration {
         if self.threads == 1 {
             let pool = &self.bench.pool;
-            return timed(|| chosen.extend((at..at + ops).map(|at| self.one(pool, at))));
+            return self.clock.time(|| chosen.extend((at..at + ops).map(|at| self.one(pool, at))));
         }
         let barrier = Barrier::new(self.threads + 1);
         let this = &*self;

@@ -5,11 +5,12 @@
 //! looked at. [`SameBooking`] draws the same way and then books through this engine, prompt blocks
 //! and all: what is compared is the choice.
 
-use crate::contest::{Contestant, Field, Promise, timed};
+use crate::contest::{Contestant, Field, Promise};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use vacancy::{Prompt, Rank, Request, RequestId};
 use vacancy_bench::engine::{Bench, Mode};
+use vacancy_bench::measure::Clock;
 use vacancy_bench::workload::{
     DECODE_FRAC, LIVE_PER_RANK, MAX_NUM_BATCHED_TOKENS, PREFILL_FRAC, PROMPT_BLOCKS, PROMPT_TOKENS,
     Random,
@@ -92,7 +93,7 @@ impl Atomic {
 
 impl Contestant for Atomic {
     fn run(&mut self, at: usize, ops: usize, chosen: &mut Vec<u32>) -> Duration {
-        timed(|| chosen.extend((at..at + ops).map(|_| self.one())))
+        Clock::Thread.time(|| chosen.extend((at..at + ops).map(|_| self.one())))
     }
 
     fn promise(&self) -> Promise {
@@ -145,7 +146,7 @@ impl SameBooking {
 
 impl Contestant for SameBooking {
     fn run(&mut self, at: usize, ops: usize, chosen: &mut Vec<u32>) -> Duration {
-        timed(|| {
+        Clock::Thread.time(|| {
             for at in at..at + ops {
                 let rank = self.one(at);
                 chosen.push(rank);

@@ -16,10 +16,11 @@ use dynamo_kv_router::{
 use rustc_hash::FxHashMap;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Barrier, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use vacancy_bench::measure::Clock;
 use vacancy_bench::workload::{BLOCK_SIZE, MAX_NUM_BATCHED_TOKENS, PROMPT_TOKENS};
 
 /// How it is set up.
@@ -193,42 +194,38 @@ impl Scheduler {
     }
 }
 
+/// Schedules and frees, one request after the other.
+async fn route(local: Arc<Local>, requests: Vec<(String, ScheduleRequest)>) -> Vec<u32> {
+    let mut chosen = Vec::with_capacity(requests.len());
+    for (id, request) in requests {
+        let answer = local.schedule_request(request).await.expect("most have room");
+        local.free(&id).await.expect("it is booked");
+        chosen.push(answer.best_worker.worker_id as u32);
+    }
+    chosen
+}
+
 impl Contestant for Scheduler {
     fn run(&mut self, at: usize, ops: usize, chosen: &mut Vec<u32>) -> Duration {
         let tasks = self.setup.tasks;
-        let mut work: Vec<Vec<(String, ScheduleRequest)>> = (0..tasks)
+        let work: Vec<Vec<(String, ScheduleRequest)>> = (0..tasks)
             .map(|task| {
                 (at..at + ops).skip(task).step_by(tasks).map(|at| self.request(at)).collect()
             })
             .collect();
-        self.runtime.block_on(async {
-            let barrier = Arc::new(Barrier::new(tasks));
-            let spawned: Vec<_> = work
-                .drain(..)
-                .map(|requests| {
-                    let (local, barrier) = (Arc::clone(&self.local), Arc::clone(&barrier));
-                    tokio::spawn(async move {
-                        let mut chosen = Vec::with_capacity(requests.len());
-                        barrier.wait().await;
-                        let start = Instant::now();
-                        for (id, request) in requests {
-                            let answer =
-                                local.schedule_request(request).await.expect("most have room");
-                            local.free(&id).await.expect("it is booked");
-                            chosen.push(answer.best_worker.worker_id as u32);
-                        }
-                        (start, Instant::now(), chosen)
-                    })
-                })
-                .collect();
-            let mut spans = Vec::new();
-            for task in spawned {
-                let (start, end, ranks) = task.await.expect("no check failed");
-                spans.push((start, end));
-                chosen.extend(ranks);
-            }
-            let start = spans.iter().map(|s| s.0).min().expect("a task");
-            spans.iter().map(|s| s.1).max().expect("a task") - start
+        // With a runtime of one thread, all tasks run on this thread, in here. With more, a task
+        // is a thread of the runtime's, and it is the wall that tells.
+        assert!(!(self.setup.many_threads && self.field.clock == Clock::Thread));
+        self.field.clock.time(|| {
+            self.runtime.block_on(async {
+                let spawned: Vec<_> = work
+                    .into_iter()
+                    .map(|requests| tokio::spawn(route(Arc::clone(&self.local), requests)))
+                    .collect();
+                for task in spawned {
+                    chosen.extend(task.await.expect("no check failed"));
+                }
+            });
         })
     }
 

@@ -4,7 +4,13 @@
     recompute.py RESULT.json DECISIONS.jsonl
 
 Uses nothing of the product but those two files, and of the result only what no request can tell:
-how many prefill ranks there were. Exits 1, naming the figure, on any difference.
+how many prefill ranks there were, and which classes. Exits 1, naming the figure, on any difference.
+
+A landing is past its limit if the decode rank's KV blocks just before it (booked and held) exceed
+the limit of the request's class. Each request has a landing for its hold, and one for its decode
+leg unless the hold became the leg's booking in its place. On the way two things are checked that no
+figure shows: that a leg without a landing of its own is where its hold was, and that no landing
+adds more than the prompt's blocks.
 """
 
 import json
@@ -45,8 +51,7 @@ def figures(lines, setting):
             took = line["prefill_end_ns"] - line["prefill_start_ns"]
             busy[rank] = busy.get(rank, 0) + took
     mean = sum(busy.values()) / setting["prefill_ranks"]
-    limited = [line for line in lines if line["landing_limit"] is not None]
-    past = [line["landing_blocks"] - line["landing_limit"] for line in limited]
+    past = [line[kind + "_blocks"] - line[kind + "_limit"] for line, kind in landings(lines)]
     # A request is booked from its admission to its end.
     left = [line for line in lines if line["admitted_ns"] is not None and line["end_ns"] is None]
     return {
@@ -61,7 +66,52 @@ def figures(lines, setting):
         "prefill_imbalance": max(busy.values()) / mean if mean else 1.0,
         "landings_past_limit": sum(over > 0 for over in past),
         "decode_overshoot_blocks": max([0] + past),
+        "landings_judged": len(past),
         "bookings_left": len(left),
+    }
+
+
+def landings(lines):
+    """The landings on decode ranks that a class limit speaks of: the line, and which leg."""
+    for line in lines:
+        for kind in ("hold", "leg"):
+            if line[kind + "_limit"] is not None:
+                yield line, kind
+
+
+def wrong_landings(lines, block):
+    """What no landing may be."""
+    for line, kind in landings(lines):
+        if line[kind + "_added"] > -(-line["isl"] // block):
+            yield f"request {line['request']}: its {kind} added more than its prompt"
+    for line in lines:
+        held = (line["hold_worker"], line["hold_dp_rank"])
+        decodes = (line["decode_worker"], line["decode_dp_rank"])
+        if line["hold_limit"] is not None and line["leg_limit"] is None:
+            if decodes != (None, None) and decodes != held:
+                yield f"request {line['request']}: decodes elsewhere than its hold, not judged"
+
+
+def by_class(lines, name):
+    here = [line for line in lines if line["class"] == name]
+    spans = []
+    for line in here:
+        until = line["admitted_ns"] if line["admitted_ns"] is not None else line["end_ns"]
+        if until is None or until > line["arrival_ns"]:
+            spans.append((line["arrival_ns"], until if until is not None else float("inf")))
+    count = most = 0
+    for _, change in sorted([(s, 1) for s, _ in spans] + [(e, -1) for _, e in spans]):
+        count += change
+        most = max(most, count)
+    waits = [line["admitted_ns"] - line["arrival_ns"] for line in here if line["admitted_ns"] is not None]
+    return {
+        "requests": len(here),
+        "admitted": sum(line["admitted_ns"] is not None for line in here),
+        "rejected": sum(line["outcome"] == "rejected" for line in here),
+        "expired": sum(line["outcome"] == "expired" for line in here),
+        "waited": len(spans),
+        "most_waiting": most,
+        "queue_wait_ms": percentiles(waits, ["p50", "p99"], MS),
     }
 
 
@@ -91,9 +141,15 @@ def main(result_path, decisions_path):
         wrong.append(f"strategies: printed {sorted(printed)}, decided {sorted(by_strategy)}")
     for strategy, lines in by_strategy.items():
         computed = figures(lines, result["setting"])
+        wrong += [f"{strategy}: {w}" for w in wrong_landings(lines, result["setting"]["trace_block"])]
         for place in (printed, result.get("compare", {})):
-            if strategy in place:
-                wrong += [f"{strategy}: {d}" for d in differences(place[strategy], computed)]
+            if strategy not in place:
+                continue
+            wrong += [f"{strategy}: {d}" for d in differences(place[strategy], computed)]
+            for told in place[strategy]["classes"]:
+                name = told["class"]
+                found = differences(told, by_class(lines, name), name)
+                wrong += [f"{strategy}: {d}" for d in found]
     for what in wrong:
         print(what)
     if not wrong:

@@ -46,11 +46,19 @@ fn vacancy(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vacancy")).args(args).output().unwrap()
 }
 
-/// A replay of a trace by four workers that it loads well.
+/// A replay of a trace by four workers in one pool that it loads well.
 fn replay(trace: &Path, args: impl IntoIterator<Item = OsString>) -> Output {
-    let busy = args!["replay", "--trace", trace, "--trace-block", "64", "--workers", "4"];
-    let ranks = args!["--prefill-tps", "9000", "--token-ms", "20"];
-    vacancy(busy.into_iter().chain(ranks).chain(args))
+    let busy = args!["--mode", "aggregated", "--trace", trace, "--trace-block", "64"];
+    let ranks = args!["--workers", "4", "--prefill-tps", "9000", "--token-ms", "20"];
+    vacancy(args!["replay"].into_iter().chain(busy).chain(ranks).chain(args))
+}
+
+/// A replay of a trace by two prefill and two decode workers; decode is the bottleneck.
+fn two_hops(trace: &Path, args: impl IntoIterator<Item = OsString>) -> Output {
+    let busy = args!["--trace", trace, "--trace-block", "64", "--workers", "4"];
+    let ranks = args!["--prefill-tps", "20000", "--token-ms", "20", "--kv-blocks", "250"];
+    let limit = args!["--decode-busy-frac", "0.8"];
+    vacancy(args!["replay"].into_iter().chain(busy).chain(ranks).chain(limit).chain(args))
 }
 
 fn code(output: &Output) -> i32 {
@@ -218,6 +226,141 @@ fn every_figure_can_be_computed_again_from_the_decisions() {
 }
 
 #[test]
+fn holds_keep_every_landing_within_the_class_limit_and_without_them_bursts_overshoot() {
+    let dir = Dir::new("holds");
+    let (trace, decisions) = (dir.file("t.jsonl", &trace()), dir.path("d.jsonl"));
+    let run = |holds: &str| -> (Value, Vec<Value>) {
+        let asked = args!["--json", "--holds", holds, "--decisions", decisions];
+        let result = json(&two_hops(&trace, asked));
+        assert_eq!(result["mode"], "disaggregated");
+        assert_eq!((&result["admitted"], &result["bookings_left"]), (&400.into(), &0.into()));
+        (result, lines(&decisions))
+    };
+    for (holds, past) in [("on", 0..=0), ("off", 20..=400)] {
+        let (result, lines) = run(holds);
+        let landings: Vec<(u64, u64, u64)> = ["hold", "leg"]
+            .iter()
+            .flat_map(|kind| {
+                let key = move |line: &Value, what| line[format!("{kind}_{what}")].as_u64();
+                lines.iter().filter_map(move |line| {
+                    Some((key(line, "blocks")?, key(line, "added")?, key(line, "limit")?))
+                })
+            })
+            .collect();
+        // Each request lands once: with holds, the hold does, and becomes the leg in its place.
+        assert_eq!(landings.len(), 400, "{holds}");
+        assert!(landings.iter().all(|&(_, added, limit)| added <= 30 && limit == 200));
+        let over: Vec<u64> =
+            landings.iter().filter_map(|&(blocks, _, limit)| blocks.checked_sub(limit)).collect();
+        let computed = over.iter().filter(|&&over| over > 0).count() as u64;
+        assert_eq!(result["landings_past_limit"], computed, "{holds}");
+        assert!(past.contains(&computed), "{holds}: {computed}");
+        let most = over.iter().max().copied().unwrap_or(0);
+        assert_eq!(result["decode_overshoot_blocks"], most, "{holds}");
+        assert_eq!(result["landings_judged"], 400, "{holds}");
+        let held = lines.iter().filter(|line| !line["hold_worker"].is_null()).count();
+        assert_eq!(held, if holds == "on" { 400 } else { 0 });
+        for line in &lines {
+            let at = |key: &str| line[key].as_u64().unwrap();
+            if holds == "on" {
+                assert_eq!(line["hold_worker"], line["decode_worker"]);
+            }
+            // The blocks take their time from one rank to the other.
+            assert!(at("first_token_ns") >= at("prefill_end_ns"));
+            assert!(at("admitted_ns") >= at("arrival_ns"));
+        }
+        // Where decode is the bottleneck, somebody waits for it in either case.
+        assert!(result["classes"][0]["waited"].as_u64().unwrap() > 0, "{holds}");
+    }
+}
+
+#[test]
+fn baselines_run_on_two_pools_and_are_judged_by_the_same_limit() {
+    let dir = Dir::new("compare-two");
+    let trace = dir.file("t.jsonl", &trace());
+    let result = json(&two_hops(&trace, args!["--compare", "--json"]));
+    let compared = result["compare"].as_object().unwrap();
+    assert_eq!(compared.len(), 5);
+    for (name, told) in compared {
+        assert_eq!((&told["admitted"], &told["bookings_left"]), (&400.into(), &0.into()), "{name}");
+        assert_eq!(told["landings_judged"], 400, "{name}");
+        let past = told["landings_past_limit"].as_u64().unwrap();
+        assert_eq!(past == 0, name == "vacancy", "{name}: {past}");
+    }
+}
+
+#[test]
+fn what_the_decode_pool_refuses_gives_everything_back() {
+    let dir = Dir::new("refusals");
+    let trace = dir.file("t.jsonl", &trace());
+    for holds in ["on", "off"] {
+        // The class limit lies above that of everybody: legs are refused that were let in.
+        let low = args!["--reject-decode-frac", "0.3", "--holds", holds, "--json"];
+        let result = json(&two_hops(&trace, low));
+        assert_eq!(result["bookings_left"], 0, "{holds}");
+        let rejected = result["rejected"].as_u64().unwrap();
+        assert!((1..400).contains(&rejected), "{holds}: {rejected}");
+    }
+}
+
+const POLICY: &str = "
+default_policy_family: standard
+uncached_isl_buckets: [{min_tokens: 0, bucket: short}, {min_tokens: 700, bucket: long}]
+policy_classes:
+  - {name: short, policy_family: standard, cache_bucket: short, quantum: 4000,
+     prefill_busy_threshold_frac: 0.2}
+  - {name: long, policy_family: standard, cache_bucket: long, quantum: 1000, queue_policy: wspt,
+     prefill_busy_threshold_frac: 0.1, max_wait_ms: 1500}
+  - {name: probe, quantum: 1, prefill_busy_threshold_frac: 0, request_queue_limit_per_worker: 0}
+";
+
+#[test]
+fn classes_wait_are_refused_and_expire_as_their_policy_says() {
+    let dir = Dir::new("policy");
+    let probe =
+        "{\"timestamp\": 3, \"input_length\": 70, \"output_length\": 3, \"class\": \"probe\"}\n";
+    let trace = dir.file("t.jsonl", &(trace() + &probe.repeat(9)));
+    let (policy, decisions) = (dir.file("p.yaml", POLICY), dir.path("d.jsonl"));
+    for mode in ["aggregated", "disaggregated"] {
+        let asked = args!["--policy", policy, "--speedup", "2", "--prefill-tps", "6000", "--json"];
+        let fleet = args!["--mode", mode, "--workers", "4", "--decisions", decisions];
+        let trace = args!["replay", "--trace", trace, "--trace-block", "64"];
+        let result = json(&vacancy(trace.iter().chain(&asked).chain(&fleet)));
+        let lines = lines(&decisions);
+        let classes = result["classes"].as_array().unwrap();
+        let names: Vec<&str> = classes.iter().map(|c| c["class"].as_str().unwrap()).collect();
+        assert_eq!(names, ["short", "long", "probe"]);
+        for class in classes {
+            let of: Vec<&Value> = lines.iter().filter(|l| l["class"] == class["class"]).collect();
+            let count = |what: &dyn Fn(&Value) -> bool| of.iter().filter(|l| what(l)).count();
+            assert_eq!(class["requests"], of.len());
+            assert_eq!(class["rejected"], count(&|l| l["outcome"] == "rejected"));
+            assert_eq!(class["expired"], count(&|l| l["outcome"] == "expired"));
+            let waited = |l: &Value| {
+                let until = l["admitted_ns"].as_u64().or(l["end_ns"].as_u64());
+                until > l["arrival_ns"].as_u64()
+            };
+            assert_eq!(class["waited"], count(&waited));
+            assert!(class["most_waiting"].as_u64() <= class["waited"].as_u64());
+        }
+        let [short, long, probe] = &classes[..] else { unreachable!() };
+        assert!(short["waited"].as_u64() > Some(0) && long["waited"].as_u64() > Some(0), "{mode}");
+        assert_eq!((&short["expired"], &short["rejected"]), (&0.into(), &0.into()), "{mode}");
+        assert!(long["expired"].as_u64() > Some(0), "{mode}");
+        // Those who may wait for 1.5 s go at that time, not at the next event.
+        for line in lines.iter().filter(|l| l["outcome"] == "expired") {
+            let key = |key: &str| line[key].as_u64().unwrap();
+            assert_eq!(key("end_ns") - key("arrival_ns"), 1_500_000_000, "{mode}");
+        }
+        // Nine at once on a fleet that is not idle: a class that never queues lets few in.
+        assert!(probe["rejected"].as_u64() > Some(0), "{mode}");
+        assert_eq!((&probe["waited"], &result["bookings_left"]), (&0.into(), &0.into()), "{mode}");
+        let refused = lines.iter().find(|l| l["class"] == "probe" && l["outcome"] == "rejected");
+        assert_eq!(refused.unwrap()["error"], "QueueRejected");
+    }
+}
+
+#[test]
 fn what_a_run_decides_follows_from_its_seed() {
     let dir = Dir::new("seed");
     let (trace, decisions) = (dir.file("t.jsonl", &trace()), dir.path("d.jsonl"));
@@ -282,7 +425,14 @@ fn what_cannot_be_taken_exits_with_2_and_prints_nothing() {
         (&args!["--prefill-tps", "0"], "--prefill-tps"),
         (&args!["--strategy", "best"], "--strategy"),
         (&args!["--workers", "1000000", "--dp-size", "4096"], "ranks"),
-        (&args!["--prefill-workers", "2"], "two pools"),
+        (&args!["--mode", "aggregated", "--prefill-workers", "2"], "two pools"),
+        (&args!["--mode", "aggregated", "--holds", "on"], "two pools"),
+        (&args!["--workers", "1"], "none decodes"),
+        (&args!["--policy", missing], "missing.jsonl"),
+        (&args!["--policy", trace], "t.jsonl: "),
+        (&args!["--policy", trace, "--decode-busy-frac", "0.5"], "--decode-busy-frac"),
+        (&args!["--decode-busy-frac", "1.5"], "--decode-busy-frac"),
+        (&args!["--transfer-tps", "0"], "--transfer-tps"),
         (&args!["--nonsense"], "--nonsense"),
     ] {
         let output = vacancy(args!["replay"].iter().chain(args));
@@ -295,29 +445,44 @@ fn what_cannot_be_taken_exits_with_2_and_prints_nothing() {
 fn a_report_is_one_file_that_needs_no_network() {
     let dir = Dir::new("report");
     let (trace, report) = (dir.file("t<b>.jsonl", &trace()), dir.path("r.html"));
-    let output = replay(&trace, args!["--compare", "--report", report]);
+    let output = replay(&trace, args!["--compare", "--report", &report]);
     assert_eq!(code(&output), 0);
     let table = String::from_utf8(output.stdout).unwrap();
     for name in ["vacancy", "least-loaded", "time to first token p99", "9000 prompt tokens/s"] {
         assert!(table.contains(name), "{table}");
     }
-    let page = std::fs::read_to_string(report).unwrap();
+    let page = std::fs::read_to_string(&report).unwrap();
     assert_eq!(page.matches("<svg").count(), 5);
     for title in ["Waiting", "Load per rank", "Decision time", "Time to first token"] {
         assert!(page.contains(title), "{title}");
     }
+    assert!(!page.contains("by class"), "no policy, no classes");
     // Namespaces are names, not addresses; nothing else may point outside.
     let outside = page.replace("http://www.w3.org/", "");
     for fetch in ["http:", "https:", "src=", "href=", "<script", "@import", "url("] {
         assert!(!outside.contains(fetch), "{fetch}");
     }
     assert!(page.contains("t&lt;b&gt;.jsonl") && !page.contains("<b>"), "paths are text");
+
+    let output = two_hops(&trace, args!["--report", &report]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for told in ["2 prefill and 2 decode ranks", "holds on", "vacancy, by class", "most waiting"] {
+        assert!(table.contains(told), "{told}: {table}");
+    }
+    let page = std::fs::read_to_string(&report).unwrap();
+    assert_eq!(page.matches("<svg").count(), 7);
+    assert!(page.contains("Waiting by class") && page.contains("Decode load per rank"));
 }
 
 #[test]
 fn without_a_trace_the_built_in_workload_runs() {
-    let output = vacancy(["replay", "--requests", "3000", "--workers", "64", "--json"]);
-    let result = json(&output);
-    assert_eq!((&result["requests"], &result["workers"]), (&3000.into(), &64.into()));
-    assert!(result["cached_token_share"].as_f64().unwrap() > 0.2);
+    for mode in ["aggregated", "disaggregated"] {
+        let few = ["replay", "--requests", "3000", "--workers", "64", "--json", "--mode", mode];
+        let result = json(&vacancy(few));
+        assert_eq!((&result["requests"], &result["workers"]), (&3000.into(), &64.into()));
+        assert_eq!(result["mode"], mode);
+        assert!(result["cached_token_share"].as_f64().unwrap() > 0.2);
+    }
+    let result = json(&vacancy(["replay", "--requests", "1000", "--workers", "64", "--json"]));
+    assert_eq!(result["mode"], "disaggregated", "two pools are the default");
 }

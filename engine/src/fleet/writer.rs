@@ -117,10 +117,16 @@ impl Writer {
     }
 
     /// Puts an overload mark on a worker until an instant, or takes it off; `None`: no such worker.
-    pub(crate) fn set_overloaded(&mut self, id: WorkerId, until: Option<Time>) -> Option<Edit> {
+    pub(crate) fn set_overloaded(
+        &mut self,
+        id: WorkerId,
+        until: Option<Time>,
+        now: Time,
+    ) -> Option<Edit> {
         self.alter(id, |worker, edit| {
             edit.changed = worker.overloaded != until;
-            edit.room = worker.overloaded.is_some() && until.is_none();
+            // A mark whose lease has run out already takes an earlier one off.
+            edit.room = worker.overloaded.is_some() && until.is_none_or(|until| until <= now);
             worker.overloaded = until;
         })
     }
@@ -160,7 +166,7 @@ impl Writer {
         lapsed.sort();
         lapsed.dedup();
         for &id in lapsed.iter() {
-            if let Some(one) = self.set_overloaded(id, None) {
+            if let Some(one) = self.set_overloaded(id, None, now) {
                 edit.changed |= one.changed;
             }
         }

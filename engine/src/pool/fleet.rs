@@ -49,7 +49,8 @@ impl Pool {
     /// at that instant. `false`: no such worker.
     pub fn set_overloaded(&self, worker: WorkerId, overloaded: bool, until: Option<Time>) -> bool {
         let mark = overloaded.then_some(until.unwrap_or(Time::NEVER));
-        self.inner().edit_known(|writer| writer.set_overloaded(worker, mark))
+        let now = self.inner().time();
+        self.inner().edit_known(|writer| writer.set_overloaded(worker, mark, now))
     }
 }
 

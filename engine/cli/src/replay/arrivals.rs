@@ -1,7 +1,7 @@
 //! What arrives: the input that every strategy of a run gets unchanged.
 #![forbid(unsafe_code)]
 
-use vacancy::Prompt;
+use vacancy::{Name, Prompt};
 
 /// One request of a trace or of the built-in workload.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct Arrival {
     pub osl: u32,
     /// The prompt's block hashes, if they are known.
     pub prompt: Option<Prompt>,
+    /// The policy class or family that it names.
+    pub class: Option<Name>,
 }
 
 impl Arrival {
@@ -74,7 +76,7 @@ mod tests {
     #[test]
     fn only_full_blocks_can_be_cached() {
         let prompt = Prompt::new(chain(&[1, 2, 3])).unwrap();
-        let mut a = Arrival { at: 0, isl: 40, osl: 8, prompt: Some(prompt) };
+        let mut a = Arrival { at: 0, isl: 40, osl: 8, prompt: Some(prompt), class: None };
         assert_eq!(a.cacheable(16).len(), 2);
         assert_eq!((a.prompt_blocks(16), a.final_blocks(16)), (3, 3));
         a.isl = 48;

@@ -77,7 +77,7 @@ impl Legs {
 }
 
 impl Router for Baseline {
-    fn wants_overlaps(&self) -> bool {
+    fn wants_overlaps(&self, _hop: Hop) -> bool {
         false
     }
 
@@ -86,7 +86,7 @@ impl Router for Baseline {
         let legs = &mut self.legs[hop as usize];
         if legs.active.is_empty() {
             let placement = Placement::Refused(vacancy::Error::NoEndpoints);
-            return Answer { placement, decision_ns: 0 };
+            return Answer { placement, class: None, decision_ns: 0 };
         }
         // Booking belongs to the decision, as it does for the engine.
         let (rank, decision_ns) = timed(|| {
@@ -95,8 +95,8 @@ impl Router for Baseline {
             legs.at.insert(ask.request, rank as u32);
             rank as u32
         });
-        let landing = Landing { rank, expected_cached: None, judged: None, class: None };
-        Answer { placement: Placement::Landed(landing), decision_ns }
+        let landing = Landing { rank, expected_cached: None, hold: None };
+        Answer { placement: Placement::Landed(landing), class: None, decision_ns }
     }
 
     fn prefill_completed(&mut self, _request: u32, _now: u64) {}
@@ -118,6 +118,10 @@ impl Router for Baseline {
 
     fn expire(&mut self, _now: u64) {}
 
+    fn decode_blocks(&self, _rank: u32) -> Option<u64> {
+        None
+    }
+
     fn bookings_left(&self) -> u64 {
         self.legs.iter().map(|l| l.at.len() as u64).sum()
     }
@@ -129,7 +133,7 @@ mod tests {
     use super::*;
 
     fn place(router: &mut Baseline, request: u32) -> u32 {
-        let arrival = Arrival { at: 0, isl: 1, osl: 1, prompt: None };
+        let arrival = Arrival { at: 0, isl: 1, osl: 1, prompt: None, class: None };
         let ask = Ask { request, arrival: &arrival, now: 0, overlaps: &[] };
         match router.place(Hop::Prefill, ask).placement {
             Placement::Landed(landing) => landing.rank,

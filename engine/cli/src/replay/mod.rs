@@ -5,11 +5,13 @@
 mod args;
 mod arrivals;
 mod baselines;
+mod classes;
 mod decisions;
 mod engine;
 mod figures;
 mod holders;
 mod kv;
+mod ledger;
 mod plots;
 mod record;
 mod report;
@@ -17,13 +19,15 @@ mod router;
 mod sim;
 mod table;
 mod trace;
+mod waiting;
 mod workload;
 
 pub use args::Args;
 
-use args::{Mode, Strategy};
+use args::{Mode, Strategy, Switch};
 use arrivals::Arrival;
 use baselines::{Baseline, Pick};
+use classes::Classes;
 use figures::{About, Figures, figures};
 use indicatif::{ProgressBar, ProgressStyle};
 use router::Router;
@@ -56,12 +60,18 @@ struct Setting {
     bad_lines: u64,
     trace_block: u32,
     speedup: f64,
+    policy: String,
+    /// `null` with one pool.
+    holds: Option<bool>,
+    reject_prefill_frac: Option<f64>,
+    reject_decode_frac: Option<f64>,
     dp_size: u32,
     prefill_ranks: u64,
     decode_ranks: u64,
     prefill_tokens_per_s: f64,
     ms_per_output_token: f64,
     kv_blocks_per_rank: u64,
+    transfer_tokens_per_s: f64,
     max_num_batched_tokens: u64,
 }
 
@@ -85,15 +95,14 @@ pub fn run(args: Args) -> ExitCode {
 /// Runs all strategies that were asked for and tells of them. What a run must hold and did not is
 /// returned; what cannot be taken or written is the error.
 fn replay(args: &Args) -> Result<Vec<String>, String> {
-    if let Some(why) = args.not_available() {
-        return Err(why.into());
-    }
     let layout = layout(args)?;
+    let classes = Classes::new(args)?;
     let model = Model {
         block: args.trace_block,
         prefill_tps: args.prefill_tps,
         token_ns: (args.token_ms * 1e6).round() as u64,
         kv_blocks: u64::from(args.kv_blocks.unwrap_or(KV_TOKENS.div_ceil(args.trace_block))),
+        transfer_tps: args.transfer_tps,
     };
     let (arrivals, workload, bad_lines) = arrivals(args, &model, layout)?;
     let setting = Setting {
@@ -101,12 +110,17 @@ fn replay(args: &Args) -> Result<Vec<String>, String> {
         bad_lines,
         trace_block: args.trace_block,
         speedup: args.speedup,
+        policy: classes.told().into(),
+        holds: (layout.decode > 0).then_some(args.holds != Some(Switch::Off)),
+        reject_prefill_frac: args.reject_prefill_frac,
+        reject_decode_frac: args.reject_decode_frac,
         dp_size: args.dp_size,
         prefill_ranks: layout.prefill as u64,
         decode_ranks: layout.decode as u64,
         prefill_tokens_per_s: args.prefill_tps,
         ms_per_output_token: args.token_ms,
         kv_blocks_per_rank: model.kv_blocks,
+        transfer_tokens_per_s: args.transfer_tps,
         max_num_batched_tokens: args.batch_tokens,
     };
     // Paths that cannot be written are refused before the work, not after it.
@@ -122,7 +136,7 @@ fn replay(args: &Args) -> Result<Vec<String>, String> {
     };
     let mut told: Vec<Told> = Vec::new();
     for strategy in strategies {
-        told.push(run_one(args, strategy, &arrivals, model, layout)?);
+        told.push(run_one(args, strategy, &arrivals, model, layout, &classes)?);
     }
     if let (Some(to), Some(path)) = (&mut decisions, &args.decisions) {
         for t in &told {
@@ -150,13 +164,18 @@ fn replay(args: &Args) -> Result<Vec<String>, String> {
 
 /// What a run must hold, whatever the workload.
 fn faults(told: &Told) -> Vec<String> {
-    let (name, left, stuck) = (told.strategy.name(), told.run.bookings_left, told.run.stuck);
+    let Run { bookings_left: left, stuck, miscounted, .. } = told.run;
+    let name = told.strategy.name();
     let mut faults = Vec::new();
     if left != 0 {
         faults.push(format!("{name}: {left} booking(s) left when every request was over"));
     }
     if stuck != 0 {
         faults.push(format!("{name}: {stuck} request(s) still wait though nothing else runs"));
+    }
+    if miscounted != 0 {
+        faults
+            .push(format!("{name}: {miscounted} time(s) a decode rank's row was not what it bore"));
     }
     faults
 }
@@ -166,6 +185,9 @@ fn layout(args: &Args) -> Result<Layout, String> {
     let dp = args.dp_size as usize;
     if workers * dp > MOST_RANKS {
         return Err(format!("{workers} workers with {dp} ranks each: above {MOST_RANKS} ranks"));
+    }
+    if args.mode == Mode::Aggregated && args.holds.is_some() {
+        return Err("--holds speaks of two pools: give --mode disaggregated".into());
     }
     let prefill = match (args.mode, args.prefill_workers) {
         (Mode::Aggregated, None) => workers,
@@ -187,17 +209,18 @@ fn arrivals(
     layout: Layout,
 ) -> Result<(Vec<Arrival>, String, u64), String> {
     let Some(path) = &args.trace else {
+        let load = args.load.unwrap_or(args.mode.load());
         let wanted = workload::Wanted {
             requests: args.requests.unwrap_or(BUILT_IN_REQUESTS),
             ranks: layout.prefill,
-            load: args.load,
+            load,
             seed: args.seed,
         };
         let mut arrivals = workload::generate(wanted, model);
         for arrival in &mut arrivals {
             arrival.at = (arrival.at as f64 / args.speedup).round() as u64;
         }
-        return Ok((arrivals, format!("built-in, load {}", args.load), 0));
+        return Ok((arrivals, format!("built-in, load {load}"), 0));
     };
     let name = path.display();
     let file = File::open(path).map_err(|e| format!("{name}: {e}"))?;
@@ -218,23 +241,26 @@ fn run_one(
     arrivals: &[Arrival],
     model: Model,
     layout: Layout,
+    classes: &Classes,
 ) -> Result<Told, String> {
     let baseline = |pick| -> Box<dyn Router> {
         Box::new(Baseline::new(pick, [layout.prefill, layout.decode], args.seed))
     };
     let mut router = match strategy {
-        Strategy::Vacancy => Box::new(engine::Engine::new(args, &model, layout, arrivals.len())?),
+        Strategy::Vacancy => Box::new(engine::Engine::new(args, &model, layout, classes)?),
         Strategy::RoundRobin => baseline(Pick::RoundRobin),
         Strategy::Random => baseline(Pick::Random),
         Strategy::P2c => baseline(Pick::TwoChoices),
         Strategy::LeastLoaded => baseline(Pick::LeastLoaded),
     };
     let bar = progress_bar(arrivals.len() as u64, strategy.name());
-    let run = simulate(arrivals, model, layout, &mut *router, &mut |over| bar.set_position(over));
+    let progress = &mut |over| bar.set_position(over);
+    let run = simulate(arrivals, model, layout, classes, &mut *router, progress);
     bar.finish_and_clear();
     let about = About {
         workers: ((layout.prefill + layout.decode) / args.dp_size as usize) as u64,
         layout,
+        classes,
         mode: args.mode.name(),
         strategy: strategy.name(),
         seed: args.seed,

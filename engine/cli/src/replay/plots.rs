@@ -3,14 +3,14 @@
 
 use super::Told;
 use super::arrivals::Arrival;
-use super::figures::{busy_ns, ms, sorted};
+use super::figures::{busy_ns, mean_decoding, ms, sorted};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use std::fmt::Debug;
 
 /// A line: what it is called, and its points.
-type Series = (&'static str, Vec<(f64, f64)>);
+type Series = (String, Vec<(f64, f64)>);
 
 const SIZE: (u32, u32) = (960, 380);
 /// Points that a line has at most; more cannot be told apart at this size.
@@ -26,24 +26,29 @@ const COLOURS: [RGBColor; 5] = [
 
 /// Requests that have arrived and are not admitted, over time.
 pub fn waiting_for_admission(arrivals: &[Arrival], told: &[Told]) -> String {
-    over_time("requests", told, |t, to| {
-        for (a, r) in arrivals.iter().zip(&t.run.records) {
-            // Who is refused waits until then.
-            to.push((a.at, 1));
-            to.push((r.admitted.or(r.end).unwrap_or(u64::MAX), -1));
-        }
-    })
+    over_time(told.iter().map(|t| (t.figures.strategy.into(), waits(arrivals, t, None))))
+}
+
+/// The same for one strategy, class by class.
+pub fn waiting_by_class(arrivals: &[Arrival], told: &Told) -> String {
+    let classes = told.figures.classes.iter();
+    over_time(classes.map(|c| (c.class.clone(), waits(arrivals, told, Some(&c.class)))))
+}
+
+/// The changes of how many wait for admission, of one class or of all.
+fn waits(arrivals: &[Arrival], told: &Told, class: Option<&str>) -> Vec<(u64, i64)> {
+    let all = arrivals.iter().zip(&told.run.records);
+    let those = all.filter(|(_, r)| class.is_none() || r.class.as_deref() == class);
+    let spans = those.filter_map(|(a, r)| r.waited(a.at));
+    spans.flat_map(|(from, until)| [(from, 1), (until, -1)]).collect()
 }
 
 /// Requests that are placed and whose prefill has not started, over time.
 pub fn waiting_for_prefill(told: &[Told]) -> String {
-    over_time("requests", told, |t, to| {
-        for r in &t.run.records {
-            if let (Some(from), Some(until)) = (r.admitted, r.prefill_start) {
-                to.extend([(from, 1), (until, -1)]);
-            }
-        }
-    })
+    over_time(told.iter().map(|t| {
+        let spans = t.run.records.iter().filter_map(|r| Some((r.admitted?, r.prefill_start?)));
+        (t.figures.strategy.into(), spans.flat_map(|(s, e)| [(s, 1), (e, -1)]).collect())
+    }))
 }
 
 /// How busy each rank was with prefill, the busiest first.
@@ -55,22 +60,31 @@ pub fn load_per_rank(told: &[Told], ranks: usize) -> String {
             let mut busy = busy_ns(&t.run.records, ranks);
             busy.sort_unstable_by(|a, b| b.cmp(a));
             let share = |i: usize| (i as f64 + 1.0, busy[i] as f64 * 100.0 / end as f64);
-            (t.figures.strategy, thinned(busy.len()).map(share).collect())
+            (t.figures.strategy.into(), thinned(busy.len()).map(share).collect())
         })
         .collect();
+    per_rank(ranks, "% of time prefilling", &series)
+}
+
+/// How many requests decoded on each decode rank, the busiest first.
+pub fn decoding_per_rank(told: &[Told], ranks: usize) -> String {
+    let series: Vec<Series> = told
+        .iter()
+        .map(|t| {
+            let mut mean = mean_decoding(&t.run.records, ranks);
+            mean.sort_unstable_by(|a, b| b.total_cmp(a));
+            let point = |i: usize| (i as f64 + 1.0, mean[i]);
+            (t.figures.strategy.into(), thinned(mean.len()).map(point).collect())
+        })
+        .collect();
+    per_rank(ranks, "requests decoding, mean", &series)
+}
+
+fn per_rank(ranks: usize, unit: &str, series: &[Series]) -> String {
     let x = 1.0..(ranks as f64).max(2.0);
-    let y = 0.0..highest(&series, 1.0);
-    svg(|area| {
-        draw(
-            area,
-            x,
-            y,
-            "rank, busiest first",
-            "% of time prefilling",
-            &series,
-            SeriesLabelPosition::LowerLeft,
-        )
-    })
+    let y = 0.0..highest(series, 1.0);
+    let names = SeriesLabelPosition::LowerLeft;
+    svg(|area| draw(area, x, y, "rank, busiest first", unit, series, names))
 }
 
 /// How large a share of decisions took longer.
@@ -89,26 +103,26 @@ pub fn first_token(arrivals: &[Arrival], told: &[Told]) -> String {
     })
 }
 
-/// A count over time, from its changes: per stretch of time its highest value.
-fn over_time(unit: &str, told: &[Told], changes: impl Fn(&Told, &mut Vec<(u64, i64)>)) -> String {
-    let series: Vec<Series> = told
-        .iter()
-        .map(|t| {
-            let mut all = Vec::new();
-            changes(t, &mut all);
-            all.retain(|(at, _)| *at != u64::MAX);
-            // At one instant, who goes goes first: being let in at once is not waiting.
-            all.sort_unstable();
-            (t.figures.strategy, highest_per_stretch(&all))
-        })
+/// Counts of requests over time, from their changes: per stretch of time the highest value.
+fn over_time(counts: impl Iterator<Item = (String, Vec<(u64, i64)>)>) -> String {
+    let mut counts: Vec<_> = counts.collect();
+    for (_, changes) in &mut counts {
+        changes.retain(|(at, _)| *at != u64::MAX);
+        changes.sort_unstable();
+    }
+    // One axis of time for all of them.
+    let end = counts.iter().flat_map(|(_, c)| c.last()).map(|c| c.0).max().unwrap_or(0);
+    let series: Vec<Series> = counts
+        .into_iter()
+        .map(|(name, changes)| (name, highest_per_stretch(&changes, end)))
         .collect();
     let end = series.iter().flat_map(|(_, p)| p.last()).map(|p| p.0).fold(1e-3, f64::max);
     let top = highest(&series, 1.0);
-    svg(|area| draw(area, 0.0..end, 0.0..top, "s", unit, &series, SeriesLabelPosition::UpperRight))
+    let names = SeriesLabelPosition::UpperRight;
+    svg(|area| draw(area, 0.0..end, 0.0..top, "s", "requests", &series, names))
 }
 
-fn highest_per_stretch(changes: &[(u64, i64)]) -> Vec<(f64, f64)> {
-    let Some(&(end, _)) = changes.last() else { return Vec::new() };
+fn highest_per_stretch(changes: &[(u64, i64)], end: u64) -> Vec<(f64, f64)> {
     let stretch = (end / POINTS as u64).max(1);
     let (mut count, mut at) = (0, 0);
     let mut points = Vec::new();
@@ -145,7 +159,7 @@ fn slower_than(unit: &str, told: &[Told], samples: impl Fn(&Told) -> Vec<f64>) -
                 })
                 .collect();
             points.dedup();
-            (t.figures.strategy, points)
+            (t.figures.strategy.into(), points)
         })
         .collect();
     let all = || series.iter().flat_map(|(_, p)| p);
@@ -217,7 +231,7 @@ where
     for ((name, points), colour) in series.iter().zip(COLOURS.iter().cycle()) {
         chart
             .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
-            .label(*name)
+            .label(name.as_str())
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(3)));
     }
     chart
@@ -251,7 +265,7 @@ mod tests {
         let mut changes =
             vec![(0, 1), (s, 1), (s, -1), (2 * s, 1), (2 * s + 5, -1), (960 * s, 1), (960 * s, -1)];
         changes.sort_unstable();
-        let points = highest_per_stretch(&changes);
+        let points = highest_per_stretch(&changes, 960 * s);
         assert_eq!(points[0], (0.0, 1.0), "in and out at one instant is not waiting");
         assert_eq!(points[1], (2.0, 2.0), "a short peak is still seen");
         assert_eq!(points[2], (4.0, 1.0));

@@ -1,7 +1,6 @@
 //! What a run keeps of each request: enough to recompute every figure.
 #![forbid(unsafe_code)]
 
-use super::router::Judged;
 use vacancy::{Error, Name};
 
 /// How a request ended.
@@ -16,6 +15,18 @@ pub enum Outcome {
     /// Prompt and answer together exceed the KV memory of a rank: no strategy could serve it, and
     /// none was asked.
     TooLarge,
+}
+
+/// What a decode rank carried when a hold or a leg landed on it, and what the request's class
+/// would have it carry at most. In KV blocks, booked and held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// Blocks on the rank just before.
+    pub blocks: u64,
+    /// Blocks that the landing added.
+    pub added: u64,
+    /// The class limit.
+    pub limit: u64,
 }
 
 /// One request's way through a run. Instants are ns on the virtual clock.
@@ -45,8 +56,13 @@ pub struct Record {
     pub decision_ns: Option<u64>,
     /// Wall time of the decision at its second hop, in ns.
     pub decode_decision_ns: Option<u64>,
-    /// What the landing was judged by, if a class limit speaks of it.
-    pub judged: Option<Judged>,
+    /// Rank on which room for the decode leg was set aside at admission, counted through its pool.
+    pub hold_rank: Option<u32>,
+    /// The landing of the hold, if a class limit speaks of it.
+    pub hold: Option<Judged>,
+    /// The landing of the decode leg, if a class limit speaks of it. A hold that became the
+    /// booking on its own rank is no further landing.
+    pub leg: Option<Judged>,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -67,9 +83,23 @@ impl Record {
             end: None,
             decision_ns: None,
             decode_decision_ns: None,
-            judged: None,
+            hold_rank: None,
+            hold: None,
+            leg: None,
             outcome: Outcome::Open,
         }
+    }
+
+    /// The landings that a class limit speaks of.
+    pub fn judged(&self) -> impl Iterator<Item = Judged> {
+        [self.hold, self.leg].into_iter().flatten()
+    }
+
+    /// From when until when the strategy let it wait, if it did. `arrival` is when it arrived.
+    pub fn waited(&self, arrival: u64) -> Option<(u64, u64)> {
+        // Who is refused waits until then.
+        let until = self.admitted.or(self.end).unwrap_or(u64::MAX);
+        (until > arrival).then_some((arrival, until))
     }
 
     /// Whether its due time passed before it could be placed.

@@ -33,13 +33,20 @@ pub fn page(setting: &Setting, arrivals: &[Arrival], told: &[Told], layout: Layo
         page.push_str("</tr>");
     }
     page.push_str("</table></div>");
-    for (title, says, plot) in [
-        (
-            "Waiting for admission",
-            "Requests that have arrived and that the strategy has not admitted yet; per stretch \
-             of time the most at once.",
-            plots::waiting_for_admission(arrivals, told),
-        ),
+    let mut plots = vec![(
+        "Waiting for admission",
+        "Requests that have arrived and that the strategy has not admitted yet; per stretch of \
+         time the most at once.",
+        plots::waiting_for_admission(arrivals, told),
+    )];
+    if !told[0].figures.classes.is_empty() {
+        plots.push((
+            "Waiting by class",
+            "The same for the first strategy alone, class by class.",
+            by_class(&told[0]) + &plots::waiting_by_class(arrivals, &told[0]),
+        ));
+    }
+    plots.extend([
         (
             "Waiting for prefill",
             "Requests that have a rank which has not started on them yet; per stretch of time the \
@@ -52,6 +59,16 @@ pub fn page(setting: &Setting, arrivals: &[Arrival], told: &[Told], layout: Layo
              line is an even load; a lower one is work that caches saved.",
             plots::load_per_rank(told, layout.prefill),
         ),
+    ]);
+    if layout.decode > 0 {
+        plots.push((
+            "Decode load per rank",
+            "How many requests decoded on each decode rank, on average over the run, the busiest \
+             rank first.",
+            plots::decoding_per_rank(told, layout.decode),
+        ));
+    }
+    plots.extend([
         (
             "Decision time",
             "Share of decisions that took longer, in wall time around the call alone.",
@@ -62,11 +79,29 @@ pub fn page(setting: &Setting, arrivals: &[Arrival], told: &[Told], layout: Layo
             "Share of requests that waited longer, from arrival, on the virtual clock.",
             plots::first_token(arrivals, told),
         ),
-    ] {
+    ]);
+    for (title, says, plot) in plots {
         let _ = write!(page, "<h2>{title}</h2><p>{says}</p><div>{plot}</div>");
     }
     page.push_str("</body></html>\n");
     page
+}
+
+/// The table of the classes.
+fn by_class(told: &Told) -> String {
+    let mut text = String::from("<table><tr>");
+    for (name, _) in table::CLASS_COLUMNS {
+        let _ = write!(text, "<th>{name}</th>");
+    }
+    text.push_str("</tr>");
+    for class in &told.figures.classes {
+        text.push_str("<tr>");
+        for (_, cell) in table::CLASS_COLUMNS {
+            let _ = write!(text, "<td>{}</td>", escaped(&cell(class)));
+        }
+        text.push_str("</tr>");
+    }
+    text + "</table>"
 }
 
 /// Text that is not ours, such as a path.

@@ -37,20 +37,8 @@ pub struct Landing {
     pub rank: u32,
     /// Prompt tokens that the strategy took for cached there, if it looked.
     pub expected_cached: Option<u32>,
-    /// For a leg that a class limit speaks of: the rank's KV blocks just before the landing, and
-    /// that limit.
-    pub judged: Option<Judged>,
-    /// The policy class the request was put into.
-    pub class: Option<Name>,
-}
-
-/// What a rank carried when a leg landed on it, and what its class would have it carry at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
-    /// KV blocks on the rank just before.
-    pub blocks: u64,
-    /// The class limit, in KV blocks.
-    pub limit: u64,
+    /// The decode rank on which room was set aside with it, counted through the decode pool.
+    pub hold: Option<u32>,
 }
 
 /// What became of a leg.
@@ -59,11 +47,7 @@ pub enum Placement {
     /// It has a rank.
     Landed(Landing),
     /// It waits; [`Router::settled`] tells when it no longer does.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only policy classes make requests wait"))]
-    Waits {
-        /// The policy class it waits in.
-        class: Option<Name>,
-    },
+    Waits,
     /// It was refused.
     Refused(vacancy::Error),
 }
@@ -72,6 +56,8 @@ pub enum Placement {
 pub struct Answer {
     /// What became of the leg.
     pub placement: Placement,
+    /// The policy class that the strategy puts the request into, if it knows classes.
+    pub class: Option<Name>,
     /// Wall time of the decision alone, in ns.
     pub decision_ns: u64,
 }
@@ -86,8 +72,8 @@ pub fn timed<T>(decide: impl FnOnce() -> T) -> (T, u64) {
 
 /// A strategy: who places requests, and is told what became of them.
 pub trait Router {
-    /// Whether it looks at overlaps; finding them costs the simulator time.
-    fn wants_overlaps(&self) -> bool;
+    /// Whether it looks at overlaps at this hop; finding them costs the simulator time.
+    fn wants_overlaps(&self, hop: Hop) -> bool;
 
     /// Places one leg.
     fn place(&mut self, hop: Hop, ask: Ask<'_>) -> Answer;
@@ -110,6 +96,10 @@ pub trait Router {
     /// Runs the timers that are due at `now`.
     fn expire(&mut self, now: u64);
 
-    /// Bookings that are still there.
+    /// KV blocks that it believes a decode rank to carry, holds included; `None`: it does not
+    /// count them.
+    fn decode_blocks(&self, rank: u32) -> Option<u64>;
+
+    /// Bookings and waiting requests that are still there.
     fn bookings_left(&self) -> u64;
 }

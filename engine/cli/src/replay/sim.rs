@@ -7,18 +7,23 @@
 //! - A request starts when its prompt and its whole answer fit the rank's KV memory, so that
 //!   nothing is ever pre-empted; one that does not fit holds up those behind it.
 //! - What a request leaves behind stays cached until room is needed, least recently used first.
-//! - With two pools, the KV blocks move to the decode rank in no time, and the first token is out
-//!   once the decode rank has room for the request.
+//! - With two pools, the decode leg is placed when the prefill ends. Its KV blocks move once they
+//!   fit the decode rank: those that it does not have cached, at a constant rate, and without
+//!   slowing anything down. The prefill rank keeps them until then; the first token is out when
+//!   they are there.
 //!
-//! What always holds: the clock never goes back; at one instant ends come before timers, and
-//! timers before arrivals; strategies see the same arrivals, and nothing of the ranks but what
-//! [`Ask`] carries.
+//! What always holds: the clock never goes back; at one instant timers come before ends, and ends
+//! before arrivals; strategies see the same arrivals, and nothing of the ranks but what [`Ask`]
+//! carries; who was let in by a call is taken in before the next call is made, so that landings
+//! are counted in the order in which they happened.
 #![forbid(unsafe_code)]
 
 use super::arrivals::Arrival;
+use super::classes::Classes;
 use super::holders::Holders;
 use super::kv::KvMemory;
-use super::record::{Outcome, Record};
+use super::ledger::Ledger;
+use super::record::{Judged, Outcome, Record};
 use super::router::{Ask, Hop, Placement, Router};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -35,12 +40,19 @@ pub struct Model {
     pub token_ns: u64,
     /// KV blocks of one rank.
     pub kv_blocks: u64,
+    /// Prompt tokens whose KV blocks move from a prefill to a decode rank per second.
+    pub transfer_tps: f64,
 }
 
 impl Model {
     /// How long a rank computes `tokens` prompt tokens, in ns.
     pub fn prefill_ns(&self, tokens: u32) -> u64 {
         (f64::from(tokens) * 1e9 / self.prefill_tps).round() as u64
+    }
+
+    /// How long the KV blocks of `tokens` prompt tokens move, in ns.
+    fn transfer_ns(&self, tokens: u32) -> u64 {
+        (f64::from(tokens) * 1e9 / self.transfer_tps).round() as u64
     }
 }
 
@@ -61,6 +73,8 @@ pub struct Run {
     pub bookings_left: u64,
     /// Requests that still waited when nothing more could happen.
     pub stuck: u64,
+    /// How often the strategy believed a decode rank to carry other blocks than were on it.
+    pub miscounted: u64,
     /// Wall time of the run.
     pub wall: Duration,
 }
@@ -70,6 +84,7 @@ pub fn simulate(
     arrivals: &[Arrival],
     model: Model,
     layout: Layout,
+    classes: &Classes,
     router: &mut dyn Router,
     progress: &mut dyn FnMut(u64),
 ) -> Run {
@@ -82,7 +97,11 @@ pub fn simulate(
         arrivals,
         model,
         two_hops: layout.decode > 0,
+        classes,
         router,
+        ledger: Ledger::new(layout.decode, model.block),
+        changed: Vec::new(),
+        miscounted: 0,
         pools: [pool(layout.prefill), pool(layout.decode)],
         events: BinaryHeap::new(),
         pushed: 0,
@@ -96,8 +115,9 @@ pub fn simulate(
     };
     sim.run(progress);
     let stuck = sim.phases.iter().filter(|p| matches!(p, Phase::Waiting(_))).count() as u64;
-    let Sim { records, .. } = sim;
-    Run { records, bookings_left: router.bookings_left(), stuck, wall: start.elapsed() }
+    let Sim { records, miscounted, .. } = sim;
+    let bookings_left = router.bookings_left();
+    Run { records, bookings_left, stuck, miscounted, wall: start.elapsed() }
 }
 
 /// Where a request stands.
@@ -111,6 +131,8 @@ enum Phase {
     Queued(Hop),
     /// Its prompt is being computed.
     Prefilling,
+    /// Its KV blocks are on their way to its decode rank.
+    Moving,
     /// Its answer is being made.
     Decoding,
     /// Answered or refused.
@@ -120,6 +142,7 @@ enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     PrefillDone(u32),
+    Moved(u32),
     /// The answer of a request needs its next block; the token that does, from 1.
     Output(u32, u32),
     End(u32),
@@ -147,7 +170,12 @@ struct Sim<'a> {
     arrivals: &'a [Arrival],
     model: Model,
     two_hops: bool,
+    classes: &'a Classes,
     router: &'a mut dyn Router,
+    ledger: Ledger,
+    /// Decode ranks whose rows have changed since they were last compared.
+    changed: Vec<u32>,
+    miscounted: u64,
     pools: [Pool; 2],
     /// By instant, then by the order in which they were pushed.
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -175,18 +203,19 @@ impl Sim<'_> {
             let arrival = self.arrivals.get(arrived).map(|a| a.at);
             let Some(now) = [event, timer, arrival].into_iter().flatten().min() else { break };
             self.now = now;
-            if event == Some(now) {
+            if timer == Some(now) {
+                timers_ran_at = Some(now);
+                self.router.expire(now);
+                self.let_in();
+            } else if event == Some(now) {
                 if let Some(Reverse((_, _, event))) = self.events.pop() {
                     self.happens(event);
                 }
-            } else if timer == Some(now) {
-                timers_ran_at = Some(now);
-                self.router.expire(now);
             } else {
                 self.place(Hop::Prefill, arrived as u32);
                 arrived += 1;
             }
-            self.let_in();
+            self.compare();
             if self.over >= told + 512 {
                 told = self.over;
                 progress(told);
@@ -203,15 +232,22 @@ impl Sim<'_> {
     fn happens(&mut self, event: Event) {
         match event {
             Event::PrefillDone(ix) => self.prefill_done(ix),
+            Event::Moved(ix) => self.moved(ix),
+            // The last token may start a block: then its request is over already.
+            Event::Output(ix, _) if self.phases[ix as usize] != Phase::Decoding => {}
             Event::Output(ix, token) => {
                 self.router.output(ix, 1, self.now);
+                if self.two_hops {
+                    self.ledger.grow(ix, 1);
+                    self.changed.extend(self.ledger.rank_of(ix));
+                }
                 self.next_output(ix, token, self.model.block);
             }
             Event::End(ix) => self.end(ix),
         }
     }
 
-    /// Takes in what the last event let in or refused among those that waited.
+    /// Takes in what the last call let in or refused among those that waited.
     fn let_in(&mut self) {
         let mut settled = std::mem::take(&mut self.settled);
         self.router.settled(&mut settled);
@@ -224,6 +260,16 @@ impl Sim<'_> {
         self.settled = settled;
     }
 
+    /// Compares what the strategy believes of the decode ranks with what is on them.
+    fn compare(&mut self) {
+        for rank in self.changed.drain(..) {
+            let believed = self.router.decode_blocks(rank);
+            if believed.is_some_and(|blocks| blocks != self.ledger.blocks(rank)) {
+                self.miscounted += 1;
+            }
+        }
+    }
+
     fn place(&mut self, hop: Hop, ix: u32) {
         let arrival = &self.arrivals[ix as usize];
         if arrival.final_blocks(self.model.block) > self.model.kv_blocks {
@@ -231,7 +277,7 @@ impl Sim<'_> {
             return;
         }
         self.overlaps.clear();
-        if self.router.wants_overlaps() {
+        if self.router.wants_overlaps(hop) {
             let chain = arrival.cacheable(self.model.block);
             self.pools[hop as usize].holders.overlaps(chain, &mut self.overlaps);
         }
@@ -239,10 +285,16 @@ impl Sim<'_> {
         let answer = self.router.place(hop, ask);
         let record = &mut self.records[ix as usize];
         match hop {
-            Hop::Prefill => record.decision_ns = Some(answer.decision_ns),
+            Hop::Prefill => {
+                record.decision_ns = Some(answer.decision_ns);
+                // Who knows nothing of caches takes nothing for cached.
+                let by_length = || self.classes.of(arrival, u64::from(arrival.isl));
+                record.class = answer.class.or_else(by_length);
+            }
             Hop::Decode => record.decode_decision_ns = Some(answer.decision_ns),
         }
         self.landed(hop, ix, answer.placement);
+        self.let_in();
     }
 
     fn landed(&mut self, hop: Hop, ix: u32, placement: Placement) {
@@ -254,22 +306,65 @@ impl Sim<'_> {
                         record.prefill_rank = Some(landing.rank);
                         record.admitted = Some(self.now);
                         record.expected_cached = landing.expected_cached;
+                        if let Some(rank) = landing.hold {
+                            record.hold_rank = Some(rank);
+                            self.records[ix as usize].hold = self.lands_at_decode(ix, rank);
+                        }
                     }
-                    Hop::Decode => record.decode_rank = Some(landing.rank),
+                    Hop::Decode => {
+                        record.decode_rank = Some(landing.rank);
+                        // In its hold's place it is there already.
+                        if self.ledger.rank_of(ix) != Some(landing.rank) {
+                            self.leaves_decode(ix);
+                            self.records[ix as usize].leg = self.lands_at_decode(ix, landing.rank);
+                        }
+                    }
                 }
-                record.class = landing.class.or(record.class.take());
-                record.judged = landing.judged.or(record.judged);
                 self.phases[ix as usize] = Phase::Queued(hop);
                 let rank = landing.rank as usize;
                 self.pools[hop as usize].ranks[rank].queue.push_back(ix);
                 self.start(hop, rank);
             }
-            Placement::Waits { class } => {
-                record.class = class.or(record.class.take());
-                self.phases[ix as usize] = Phase::Waiting(hop);
+            Placement::Waits => self.phases[ix as usize] = Phase::Waiting(hop),
+            Placement::Refused(error) => {
+                if hop == Hop::Decode {
+                    // The prefill was for nothing; a hold, if there was one, is gone too.
+                    self.leaves_decode(ix);
+                    self.leaves_prefill(ix);
+                }
+                self.finish(ix, Outcome::Refused(error));
             }
-            Placement::Refused(error) => self.finish(ix, Outcome::Refused(error)),
         }
+    }
+
+    /// A hold or a leg has landed on a decode rank: judged if its class has a limit there.
+    fn lands_at_decode(&mut self, ix: u32, rank: u32) -> Option<Judged> {
+        let entered = self.ledger.enter(ix, rank, &self.arrivals[ix as usize]);
+        self.changed.push(rank);
+        let class = self.records[ix as usize].class.as_ref()?;
+        let limit = self.classes.block_limit(class, self.model.kv_blocks)?;
+        Some(Judged { blocks: entered.before, added: entered.added, limit })
+    }
+
+    fn leaves_decode(&mut self, ix: u32) {
+        self.changed.extend(self.ledger.rank_of(ix));
+        self.ledger.leave(ix, &self.arrivals[ix as usize]);
+    }
+
+    /// The prefill leg of a request in two hops is over: its rank may start on others.
+    fn leaves_prefill(&mut self, ix: u32) {
+        let rank = self.prefill_rank(ix);
+        let arrival = &self.arrivals[ix as usize];
+        let (chain, private) = blocks(arrival, &self.model, self.two_hops, Hop::Prefill);
+        self.pools[Hop::Prefill as usize].ranks[rank].kv.give_back(chain, private);
+        self.router.free(Hop::Prefill, ix, self.now);
+        self.let_in();
+        self.start(Hop::Prefill, rank);
+    }
+
+    fn prefill_rank(&self, ix: u32) -> usize {
+        let rank = self.records[ix as usize].prefill_rank;
+        rank.expect("a request prefills on a rank") as usize
     }
 
     /// Starts what a rank can start: one prefill at a time, any number of decodes.
@@ -289,10 +384,14 @@ impl Sim<'_> {
                 pool.holders.evicted(hash, rank as u32);
             }
             if hop == Hop::Decode {
-                for &hash in &chain[cached..] {
-                    pool.holders.stored(hash, rank as u32);
+                if self.router.wants_overlaps(hop) {
+                    for &hash in &chain[cached..] {
+                        pool.holders.stored(hash, rank as u32);
+                    }
                 }
-                self.decode(ix);
+                let here = (cached as u32).saturating_mul(self.model.block).min(arrival.isl);
+                self.phases[ix as usize] = Phase::Moving;
+                self.push(self.model.transfer_ns(arrival.isl - here), Event::Moved(ix));
                 continue;
             }
             *prefilling = Some((ix, cached));
@@ -308,25 +407,30 @@ impl Sim<'_> {
 
     fn prefill_done(&mut self, ix: u32) {
         let arrival = &self.arrivals[ix as usize];
-        let record = &mut self.records[ix as usize];
-        record.prefill_end = Some(self.now);
-        let rank = record.prefill_rank.expect("a request prefills on a rank") as usize;
+        self.records[ix as usize].prefill_end = Some(self.now);
+        let rank = self.prefill_rank(ix);
         let pool = &mut self.pools[Hop::Prefill as usize];
-        let (chain, private) = blocks(arrival, &self.model, self.two_hops, Hop::Prefill);
-        if let Some((_, cached)) = pool.ranks[rank].prefilling.take() {
-            for &hash in &chain[cached..] {
+        if let Some((_, cached)) = pool.ranks[rank].prefilling.take()
+            && self.router.wants_overlaps(Hop::Prefill)
+        {
+            for &hash in &arrival.cacheable(self.model.block)[cached..] {
                 pool.holders.stored(hash, rank as u32);
             }
         }
         self.router.prefill_completed(ix, self.now);
+        self.let_in();
         if self.two_hops {
-            pool.ranks[rank].kv.give_back(chain, private);
-            self.router.free(Hop::Prefill, ix, self.now);
             self.place(Hop::Decode, ix);
         } else {
             self.decode(ix);
         }
         self.start(Hop::Prefill, rank);
+    }
+
+    /// The KV blocks are at the decode rank.
+    fn moved(&mut self, ix: u32) {
+        self.leaves_prefill(ix);
+        self.decode(ix);
     }
 
     /// The first token is out; the others follow at their pace.
@@ -368,7 +472,11 @@ impl Sim<'_> {
         let (chain, private) = blocks(arrival, &self.model, self.two_hops, hop);
         self.pools[hop as usize].ranks[rank].kv.give_back(chain, private);
         self.router.free(hop, ix, self.now);
+        if self.two_hops {
+            self.leaves_decode(ix);
+        }
         self.finish(ix, Outcome::Done);
+        self.let_in();
         self.start(hop, rank);
     }
 

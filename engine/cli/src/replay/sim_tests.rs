@@ -2,21 +2,27 @@ use super::super::arrivals::chain;
 use super::super::baselines::{Baseline, Pick};
 use super::super::router::{Answer, Landing};
 use super::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use vacancy::{Error, Prompt};
 
 const MS: u64 = 1_000_000;
 
 /// 16 tokens to a block, one prompt token per ms, one output token per 10 ms.
-const MODEL: Model = Model { block: 16, prefill_tps: 1000.0, token_ns: 10 * MS, kv_blocks: 100 };
+const MODEL: Model = Model {
+    block: 16,
+    prefill_tps: 1000.0,
+    token_ns: 10 * MS,
+    kv_blocks: 100,
+    transfer_tps: f64::INFINITY,
+};
 
 fn request(at_ms: u64, isl: u32, osl: u32, ids: &[u64]) -> Arrival {
     let prompt = (!ids.is_empty()).then(|| Prompt::new(chain(ids)).unwrap());
-    Arrival { at: at_ms * MS, isl, osl, prompt }
+    Arrival { at: at_ms * MS, isl, osl, prompt, class: None }
 }
 
 fn run(arrivals: &[Arrival], model: Model, layout: Layout, router: &mut dyn Router) -> Run {
-    simulate(arrivals, model, layout, router, &mut |_| {})
+    simulate(arrivals, model, layout, &Classes::decode_busy(0.9), router, &mut |_| {})
 }
 
 const ONE: Layout = Layout { prefill: 1, decode: 0 };
@@ -79,7 +85,8 @@ fn a_request_waits_for_kv_memory_and_one_that_never_fits_is_refused() {
 struct Seats {
     seats: usize,
     due_ns: Option<u64>,
-    inside: HashMap<u32, Hop>,
+    /// Legs, by request and hop.
+    inside: HashSet<(u32, usize)>,
     waiting: VecDeque<(u32, u64)>,
     settled: Vec<(u32, Placement)>,
     outputs: HashMap<u32, Vec<u64>>,
@@ -88,26 +95,26 @@ struct Seats {
 
 impl Seats {
     fn landed() -> Placement {
-        Placement::Landed(Landing { rank: 0, expected_cached: Some(0), judged: None, class: None })
+        Placement::Landed(Landing { rank: 0, expected_cached: Some(0), hold: None })
     }
 }
 
 impl Router for Seats {
-    fn wants_overlaps(&self) -> bool {
+    fn wants_overlaps(&self, _hop: Hop) -> bool {
         true
     }
     fn place(&mut self, hop: Hop, ask: Ask<'_>) -> Answer {
         let placement = if hop == Hop::Decode || self.inside.len() < self.seats {
-            assert!(self.inside.insert(ask.request, hop).is_none());
+            assert!(self.inside.insert((ask.request, hop as usize)));
             Seats::landed()
         } else {
             self.waiting.push_back((ask.request, ask.now));
-            Placement::Waits { class: Some("slow".into()) }
+            Placement::Waits
         };
-        Answer { placement, decision_ns: 1 }
+        Answer { placement, class: Some("slow".into()), decision_ns: 1 }
     }
     fn prefill_completed(&mut self, request: u32, _now: u64) {
-        assert_eq!(self.inside[&request], Hop::Prefill);
+        assert!(self.inside.contains(&(request, 0)));
         self.prefills += 1;
     }
     fn output(&mut self, request: u32, blocks: u32, now: u64) {
@@ -115,9 +122,9 @@ impl Router for Seats {
         self.outputs.entry(request).or_default().push(now);
     }
     fn free(&mut self, hop: Hop, request: u32, _now: u64) {
-        assert_eq!(self.inside.remove(&request), Some(hop));
+        assert!(self.inside.remove(&(request, hop as usize)));
         if let Some((next, _)) = self.waiting.pop_front() {
-            self.inside.insert(next, Hop::Prefill);
+            self.inside.insert((next, 0));
             self.settled.push((next, Seats::landed()));
         }
     }
@@ -133,6 +140,9 @@ impl Router for Seats {
                 self.settled.push((late, Placement::Refused(Error::DeadlineExceeded)));
             }
         }
+    }
+    fn decode_blocks(&self, _rank: u32) -> Option<u64> {
+        None
     }
     fn bookings_left(&self) -> u64 {
         self.inside.len() as u64
@@ -216,5 +226,79 @@ fn every_baseline_ends_with_nothing_booked_on_one_pool_and_two() {
                 assert!(times.is_sorted() && times.iter().all(Option::is_some));
             }
         }
+    }
+}
+
+#[test]
+fn kv_blocks_take_their_time_to_the_decode_rank_and_hold_up_the_prefill_rank_until_then() {
+    let two = Layout { prefill: 1, decode: 1 };
+    // One token moves per ms. The prefill rank holds the blocks of one request at a time.
+    let model = Model { kv_blocks: 5, transfer_tps: 1000.0, ..MODEL };
+    let ids = [1, 2, 3, 4];
+    let arrivals = [request(0, 64, 11, &ids), request(0, 64, 11, &[1, 2, 8, 9])];
+    let mut router = Seats { seats: 9, ..Seats::default() };
+    let records = run(&arrivals, model, two, &mut router).records;
+    let [a, b] = &records[..] else { panic!() };
+    let ms = |at: Option<u64>| at.unwrap() / MS;
+    assert_eq!((ms(a.prefill_end), ms(a.first_token), ms(a.end)), (64, 128, 228));
+    // Two of its blocks are cached at either rank: 32 tokens to compute, 32 to move. Neither rank
+    // has room for both requests.
+    assert_eq!((ms(b.prefill_start), ms(b.prefill_end)), (128, 160));
+    assert_eq!((ms(b.first_token), ms(b.end)), (228 + 32, 228 + 132));
+}
+
+/// Takes everything at the first hop and, but for every third request, nothing at the second.
+#[derive(Default)]
+struct Choosy(Seats);
+
+impl Router for Choosy {
+    fn wants_overlaps(&self, hop: Hop) -> bool {
+        self.0.wants_overlaps(hop)
+    }
+    fn place(&mut self, hop: Hop, ask: Ask<'_>) -> Answer {
+        if hop == Hop::Decode && !ask.request.is_multiple_of(3) {
+            let placement = Placement::Refused(Error::AllEligibleWorkersOverloaded);
+            return Answer { placement, class: None, decision_ns: 1 };
+        }
+        self.0.place(hop, ask)
+    }
+    fn prefill_completed(&mut self, request: u32, now: u64) {
+        self.0.prefill_completed(request, now);
+    }
+    fn output(&mut self, request: u32, blocks: u32, now: u64) {
+        self.0.output(request, blocks, now);
+    }
+    fn free(&mut self, hop: Hop, request: u32, now: u64) {
+        self.0.free(hop, request, now);
+    }
+    fn settled(&mut self, to: &mut Vec<(u32, Placement)>) {
+        self.0.settled(to);
+    }
+    fn next_due(&self) -> Option<u64> {
+        self.0.next_due()
+    }
+    fn expire(&mut self, now: u64) {
+        self.0.expire(now);
+    }
+    fn decode_blocks(&self, _rank: u32) -> Option<u64> {
+        None
+    }
+    fn bookings_left(&self) -> u64 {
+        self.0.bookings_left()
+    }
+}
+
+#[test]
+fn a_refused_decode_leg_leaves_nothing_on_the_prefill_rank() {
+    let two = Layout { prefill: 1, decode: 1 };
+    let model = Model { kv_blocks: 5, ..MODEL };
+    let arrivals: Vec<_> = (0..6).map(|i| request(0, 64, 1, &[i, 90, 91, 92])).collect();
+    let mut router = Choosy(Seats { seats: 9, ..Seats::default() });
+    let Run { records, bookings_left, .. } = run(&arrivals, model, two, &mut router);
+    assert_eq!(bookings_left, 0);
+    for (i, r) in records.iter().enumerate() {
+        assert_eq!(r.prefill_end, Some((i as u64 + 1) * 64 * MS), "its room is free again");
+        assert_eq!(r.rejected(), i % 3 > 0);
+        assert_eq!(r.outcome == Outcome::Done, i % 3 == 0);
     }
 }

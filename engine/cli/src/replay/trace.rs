@@ -1,5 +1,6 @@
 //! Reading traces: JSON Lines with `timestamp` (ms), `input_length`, `output_length` and, if the
-//! trace has them, `hash_ids` (one per block of the prompt).
+//! trace has them, `hash_ids` (one per block of the prompt) and `class` (the policy class or family
+//! that the request names).
 //!
 //! What always holds: a line is looked at by itself, is never longer in memory than [`MAX_LINE`],
 //! and every refusal names its line. Arrivals come out sorted, the first at 0.
@@ -9,7 +10,7 @@ use super::arrivals::{Arrival, chain};
 use serde::Deserialize;
 use std::fmt;
 use std::io::{self, BufRead};
-use vacancy::Prompt;
+use vacancy::{Name, Prompt};
 
 /// The longest line that is read, in bytes. A prompt of a million tokens in blocks of 16 fits
 /// about five times; a file without line ends cannot fill the memory.
@@ -86,6 +87,8 @@ struct Line {
     output_length: u64,
     #[serde(default)]
     hash_ids: Option<Vec<u64>>,
+    #[serde(default)]
+    class: Option<String>,
 }
 
 /// Reads a trace to its end, or to the first line that cannot be taken. Blank lines are passed
@@ -197,7 +200,8 @@ fn parse(bytes: &[u8], line: u64, block: u32) -> Result<(f64, Arrival), TraceErr
             Some(Prompt::new(hashes).map_err(|e| field("hash_ids", e.to_string()))?)
         }
     };
-    Ok((found.timestamp, Arrival { at: 0, isl, osl, prompt }))
+    let class = found.class.map(Name::from);
+    Ok((found.timestamp, Arrival { at: 0, isl, osl, prompt, class }))
 }
 
 #[cfg(test)]
@@ -213,12 +217,14 @@ mod tests {
     #[test]
     fn arrivals_are_sorted_shifted_to_zero_and_divided_by_the_speedup() {
         let text = "{\"timestamp\": 3000, \"input_length\": 3, \"output_length\": 1}\n\n\
-                    {\"timestamp\": 1000, \"input_length\": 1, \"output_length\": 1}\r\n\
+                    {\"timestamp\": 1000, \"input_length\": 1, \"output_length\": 1, \"class\": \"c\"}\r\n\
                     {\"timestamp\": 1000.5, \"input_length\": 2, \"output_length\": 1}";
         let how = Reading { speedup: 2.0, ..HOW };
         let trace = read(text.as_bytes(), how).unwrap();
         let seen: Vec<_> = trace.arrivals.iter().map(|a| (a.at, a.isl)).collect();
         assert_eq!(seen, [(0, 1), (250_000, 2), (1_000_000_000, 3)]);
+        let classes: Vec<_> = trace.arrivals.iter().map(|a| a.class.as_deref()).collect();
+        assert_eq!(classes, [Some("c"), None, None]);
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub fn generate(wanted: Wanted, model: &Model) -> Vec<Arrival> {
     for turn in &turns {
         let prompt = prompt(turn, &systems, model.block);
         let prompt = Prompt::new(prompt).expect("a chain of distinct prefixes has no hash twice");
-        let arrival = Arrival { at: 0, isl: turn.isl, osl: turn.osl, prompt: Some(prompt) };
+        let Turn { isl, osl, .. } = *turn;
+        let arrival = Arrival { at: 0, isl, osl, prompt: Some(prompt), class: None };
         let cacheable = arrival.cacheable(model.block);
         let cached = cacheable.iter().take_while(|h| computed.contains(h)).count();
         computed.extend(&cacheable[cached..]);
@@ -187,8 +188,13 @@ fn log_normal(rng: &mut fastrand::Rng, median: f64, sigma: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const MODEL: Model =
-        Model { block: 512, prefill_tps: 3000.0, token_ns: 30_000_000, kv_blocks: 2048 };
+    const MODEL: Model = Model {
+        block: 512,
+        prefill_tps: 3000.0,
+        token_ns: 30_000_000,
+        kv_blocks: 2048,
+        transfer_tps: 150_000.0,
+    };
     const WANTED: Wanted = Wanted { requests: 20_000, ranks: 256, load: 0.8, seed: 7 };
 
     #[test]
