@@ -112,7 +112,7 @@ fn settled_bookings_by_id_touch_no_heap() {
             pool.book_as(RequestId(i), request).expect("there is room");
             pool.prefill_completed(RequestId(i)).expect("it is live");
             // Half of them leave at once, the others 2,000 bookings later.
-            pool.free(RequestId(if i % 2 == 0 { i } else { (i + 8_000) % 10_000 }));
+            pool.free(RequestId(if i.is_multiple_of(2) { i } else { (i + 8_000) % 10_000 }));
         }
     });
 }

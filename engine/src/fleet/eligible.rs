@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::fleet::block::SlotId;
 use crate::fleet::tags::Tag;
-use crate::fleet::view::View;
+use crate::fleet::view::{BlockView, View};
 use crate::names::{Name, WorkerId};
 use crate::request::{Constraints, Target};
 use bumpalo::Bump;
@@ -83,10 +83,10 @@ pub(crate) fn resolve<'a>(
         && constraints.is_none_or(|c| c.pin.is_none())
         && let Some(number) = view.tags.number(&Tag::Lora(adapter.clone()))
     {
-        let serves = |(b, set): (usize, &u64)| set & view.blocks[b].tagged(number);
-        if sets.iter().enumerate().any(|at| serves(at) != 0) {
-            for b in 0..sets.len() {
-                sets[b] = serves((b, &sets[b]));
+        let serves = |block: &BlockView| block.tagged(number);
+        if sets.iter().zip(&view.blocks).any(|(set, block)| set & serves(block) != 0) {
+            for (set, block) in sets.iter_mut().zip(&view.blocks) {
+                *set &= serves(block);
             }
         }
         // Nobody serves it yet: the un-narrowed set stands, and the chosen one loads it.

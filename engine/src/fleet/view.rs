@@ -154,10 +154,12 @@ impl BlockView {
 /// Shards of the worker table: an upsert copies one of them, not the whole table.
 const SHARDS: usize = 256;
 
+type Shard = FxHashMap<WorkerId, Arc<Worker>>;
+
 /// Workers by id: a table of copy-on-write shards.
 #[derive(Clone)]
 pub(crate) struct Workers {
-    shards: Arc<[Arc<FxHashMap<WorkerId, Arc<Worker>>>]>,
+    shards: Arc<[Arc<Shard>]>,
     len: usize,
 }
 

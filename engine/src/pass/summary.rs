@@ -536,17 +536,17 @@ impl<'a> Pick<'a> {
             }
             let board = &*self.view.boards[number];
             let mut known = board.shelf(l.hash);
-            if let Some((shelf, edition)) = known {
-                if shelf.whole.is_of_sum(&board.versions) {
-                    let plain = f64::from_bits(shelf.whole.word(0));
-                    let count = shelf.whole.word(1) as u32;
-                    if shelf.still(edition) {
-                        let group = Group { level: Some(level), span: number, plain, count };
-                        contest.group(plain + saved, group);
-                        continue;
-                    }
-                    known = None;
+            if let Some((shelf, edition)) = known
+                && shelf.whole.is_of_sum(&board.versions)
+            {
+                let plain = f64::from_bits(shelf.whole.word(0));
+                let count = shelf.whole.word(1) as u32;
+                if shelf.still(edition) {
+                    let group = Group { level: Some(level), span: number, plain, count };
+                    contest.group(plain + saved, group);
+                    continue;
                 }
+                known = None;
             }
             self.weigh_span(level, number, known, contest, rng);
         }

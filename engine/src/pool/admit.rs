@@ -290,6 +290,7 @@ struct Newcomer {
     cached: u32,
 }
 
+#[expect(clippy::large_enum_variant, reason = "lives for one call; a box would be an allocation")]
 enum First {
     In(Delivered),
     Wait(Newcomer),

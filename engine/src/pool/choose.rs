@@ -275,6 +275,7 @@ pub(crate) struct Gate<'a> {
 }
 
 /// What came of a placement.
+#[expect(clippy::large_enum_variant, reason = "lives for one call; a box would be an allocation")]
 pub(crate) enum Tried {
     /// Placed; `passed`: on a rank that the head it passed may use.
     In {

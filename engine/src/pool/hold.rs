@@ -46,6 +46,12 @@ pub struct RefusedLeg {
     pub hold: Hold,
 }
 
+impl RefusedLeg {
+    fn new(error: Error, hold: Hold) -> Box<RefusedLeg> {
+        Box::new(RefusedLeg { error, hold })
+    }
+}
+
 impl Hold {
     pub(crate) fn new(handle: Arc<Handle>, landed: Landed) -> Hold {
         Hold(Kind::Own { handle, landed: Some(landed) })
@@ -169,7 +175,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`book`](Self::book); the hold comes back with the error.
-    pub fn book_leg(&self, hold: Hold, request: &Request) -> Result<Booking, RefusedLeg> {
+    pub fn book_leg(&self, hold: Hold, request: &Request) -> Result<Booking, Box<RefusedLeg>> {
         self.leg(hold, request, false).map(|placement| self.booking(placement))
     }
 
@@ -177,7 +183,11 @@ impl Pool {
     ///
     /// # Errors
     /// As `book_leg`.
-    pub fn book_leg_afresh(&self, hold: Hold, request: &Request) -> Result<Booking, RefusedLeg> {
+    pub fn book_leg_afresh(
+        &self,
+        hold: Hold,
+        request: &Request,
+    ) -> Result<Booking, Box<RefusedLeg>> {
         self.leg(hold, request, true).map(|placement| self.booking(placement))
     }
 
@@ -190,13 +200,13 @@ impl Pool {
         id: RequestId,
         hold: Hold,
         request: &Request,
-    ) -> Result<Placed, RefusedLeg> {
+    ) -> Result<Placed, Box<RefusedLeg>> {
         if let Err(error) = self.inner().check(request) {
-            return Err(RefusedLeg { error: self.inner().refused(error), hold });
+            return Err(RefusedLeg::new(self.inner().refused(error), hold));
         }
         let reservation = match self.handle.reserve(id) {
             Ok(reservation) => reservation,
-            Err(error) => return Err(RefusedLeg { error: self.inner().refused(error), hold }),
+            Err(error) => return Err(RefusedLeg::new(self.inner().refused(error), hold)),
         };
         let Placement { choice, landed } = self.leg(hold, request, false)?;
         let attempt = reservation.fill(landed.expect("a booking has landed"));
@@ -208,7 +218,7 @@ impl Pool {
         mut hold: Hold,
         request: &Request,
         afresh: bool,
-    ) -> Result<Placement, RefusedLeg> {
+    ) -> Result<Placement, Box<RefusedLeg>> {
         let inner = self.inner();
         let placed = inner.check(request).and_then(|checked| {
             crate::fleet::eligible::check_pin(request.constraints.as_deref())?;
@@ -223,7 +233,7 @@ impl Pool {
                 }
                 Ok(placement)
             }
-            Err(error) => Err(RefusedLeg { error: inner.refused(error), hold }),
+            Err(error) => Err(RefusedLeg::new(inner.refused(error), hold)),
         }
     }
 }

@@ -27,6 +27,7 @@ enum Asked {
 }
 
 /// What somebody was told.
+#[expect(clippy::large_enum_variant, reason = "few, and short-lived")]
 enum Told {
     Value(Admitted),
     Id(RequestId, AdmittedAs),
