@@ -215,7 +215,7 @@ impl Inner {
         let give_back = |mut landed: Landed| {
             let row = block.live.row(lane);
             let room = self.give_back(&mut landed);
-            self.signal_if(room);
+            self.owe_signal(room);
             Refusal::Full(row)
         };
         let has_room = || sibling_with_room(view, &ask.eligible, block, lane);
@@ -362,6 +362,7 @@ impl<'a> Caller<'a> {
                     self.custom_round(request, checked, purpose, gate, arena)
                 }
             });
+            self.inner.pay_signal();
             self.stripe.passes.fetch_add(1, Ordering::Relaxed);
             if let Some(mut tried) = round? {
                 if let Tried::In { placement, hold, .. } = &mut tried {

@@ -278,8 +278,9 @@ impl Caller<'_> {
                     Tried::In { placement, .. } => Some((placement, false)),
                     Tried::Closed(_) | Tried::Stale => None,
                 }))
-            })?;
-            if let Some(placed) = round {
+            });
+            inner.pay_signal();
+            if let Some(placed) = round? {
                 self.stripe.selected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 return Ok(placed);
             }
@@ -320,7 +321,7 @@ impl Caller<'_> {
         match inner.convert(view, guard, hold, tokens, origin, judge) {
             Ok((landed, less)) => {
                 // The row may have gone down: that is a release like any other.
-                inner.signal_if(less);
+                inner.owe_signal(less);
                 let choice = inner.choice(view, &verdict, &proposal);
                 Ok(Some(Placement { choice, landed: Some(landed) }))
             }

@@ -152,6 +152,8 @@ pub(crate) struct Inner {
     pub(crate) pair: ArcSwapOption<Pair>,
     /// What is known of this pool's room, for those that have it as their pair.
     pub(crate) room_caches: ArcSwap<Vec<Arc<RoomCache>>>,
+    /// A release is still to be told; see `owe_signal`.
+    owed: AtomicBool,
     /// Itself.
     pub(crate) me: Weak<Inner>,
     pub(crate) stripes: Box<[CachePadded<Stripe>]>,
@@ -283,6 +285,24 @@ impl Inner {
         let known = self.time();
         // A read-modify-write only if it is news.
         if now <= known { known } else { Time::from_nanos(self.baton.show(now.as_nanos())) }
+    }
+
+    /// Room has appeared on a row while this thread is pinned: whoever waits is told by the next
+    /// [`pay_signal`](Self::pay_signal), which no pin is held at.
+    pub(crate) fn owe_signal(&self, room: bool) {
+        if room {
+            // Release: comes after the row, and with it to whoever pays.
+            self.owed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Tells what is owed, whoever owes it.
+    #[inline]
+    pub(crate) fn pay_signal(&self) {
+        // Only who has seen a debt writes. Acquire: pairs with `owe_signal`.
+        if self.owed.load(Ordering::Relaxed) && self.owed.swap(false, Ordering::AcqRel) {
+            self.signal.release_and_tell();
+        }
     }
 
     /// Room may have appeared: moves the epoch and tells whoever waits. No lock may be held.
@@ -568,6 +588,7 @@ impl PoolBuilder {
             holds: Ids::new(settings.lease),
             pair: ArcSwapOption::empty(),
             room_caches: ArcSwap::default(),
+            owed: AtomicBool::new(false),
             me: Weak::clone(me),
             stripes: (0..STRIPES).map(|_| stripe()).collect(),
             next_stripe: AtomicUsize::new(1),
