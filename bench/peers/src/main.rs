@@ -139,7 +139,8 @@ fn parent(args: &Args) -> Result<(), String> {
         if args.only.as_deref().is_some_and(|only| only != name) {
             continue;
         }
-        for ranks in &args.ranks {
+        let most = if name == "selection_core" { core::MOST_RANKS } else { usize::MAX };
+        for ranks in args.ranks.iter().filter(|&&ranks| ranks <= most) {
             let (ranks, rounds) = (ranks.to_string(), args.rounds.to_string());
             let output = Command::new(&me)
                 .args(["--child", "--only", name, "--ranks", &ranks, "--rounds", &rounds])
@@ -159,7 +160,7 @@ fn parent(args: &Args) -> Result<(), String> {
         }
     }
     if outcomes.is_empty() {
-        return Err("no such pair".into());
+        return Err("no such pair at these sizes".into());
     }
     if args.json {
         let rows: Vec<String> = outcomes.iter().map(Outcome::to_json).collect();
