@@ -66,7 +66,7 @@ impl RunView<'_> {
     /// read there is then all that was entered before whatever the caller had seen by then.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
-        !self.run.is_obsolete()
+        !self.run.is_frozen()
     }
 
     /// The ranks of one block of 64 that hold all of the run, as lanes.
@@ -353,6 +353,7 @@ impl PromptIndex {
     fn cut(&self, guard: &Guard<'_>, run: &Run, upper: usize, above: Change, below: Change) {
         let body = run.body();
         let Some(chain) = body.chain() else { return };
+        run.freeze();
         let (start, len) = (body.start as usize, body.len as usize);
         let middle = start + upper;
         let fill = |new: &Run, from: usize, to: usize, next: Option<u64>, change: Change| {
@@ -418,6 +419,8 @@ impl PromptIndex {
             return false;
         }
         let Some(chain) = lower.body().chain() else { return false };
+        upper.freeze();
+        lower.freeze();
         let (start, end) = (body.start as usize, lower.body().end());
         self.table.replace(upper, guard, |new| {
             // SAFETY: the table hands out runs that nobody else has.

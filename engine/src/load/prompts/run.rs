@@ -18,6 +18,8 @@ pub(super) struct Run {
     body: UnsafeCell<Body>,
     pub(super) set: RankSet,
     obsolete: AtomicBool,
+    /// Set before anything that takes its place can be found: its set is the truth no longer.
+    frozen: AtomicBool,
     pub(super) lock: Mutex<()>,
 }
 
@@ -50,6 +52,7 @@ impl Run {
             body: UnsafeCell::new(Body::default()),
             set: RankSet::new(),
             obsolete: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
             lock: Mutex::new(()),
         }
     }
@@ -68,8 +71,22 @@ impl Run {
         self.obsolete.load(Ordering::Acquire)
     }
 
+    /// Whether its set still changes with what the ranks hold. Whoever has seen (by acquire) what
+    /// a booking did after it found a run in this one's place has seen that this one is frozen.
+    #[inline]
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Relaxed)
+    }
+
+    /// Says that its set stays as it is from here on. Under its lock, before the first part of what
+    /// takes its place is published: that is a release, and so publishes this.
+    pub(super) fn freeze(&self) {
+        self.frozen.store(true, Ordering::Relaxed);
+    }
+
     /// Ends it. Under its lock; the caller then unlinks it.
     pub(super) fn retire(&self) {
+        self.freeze();
         // Release: pairs with the acquire in `is_obsolete`.
         self.obsolete.store(true, Ordering::Release);
     }
@@ -97,6 +114,7 @@ impl Run {
         // SAFETY: ours alone, by the contract of this function.
         self.body.with_mut(|old| unsafe { *old = body });
         self.obsolete.store(false, Ordering::Relaxed);
+        self.frozen.store(false, Ordering::Relaxed);
     }
 
     /// Lets go of the chain.
