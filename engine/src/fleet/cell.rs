@@ -10,15 +10,27 @@ use crate::grace::{Guard, Stamp};
 use crate::pins::domain;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 
 /// The view in force.
 pub(crate) struct ViewCell {
     view: AtomicPtr<View>,
 }
 
-/// A view that is no longer in force and may still be looked at.
-#[expect(dead_code, reason = "kept from being dropped, and nothing else")]
-pub(crate) struct Replaced(Box<View>);
+/// A view that is no longer in force and may still be looked at; dropped with this. A pointer, not
+/// a box: a box says that nobody else looks.
+pub(crate) struct Replaced(NonNull<View>);
+
+// SAFETY: it owns its view, as a box would, and a view can be sent.
+unsafe impl Send for Replaced {}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        // SAFETY: it came from a box, this is its only owner, and the quarantine has ended (or the
+        // pool has, and with it every reader).
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
 
 impl ViewCell {
     pub(crate) fn new(view: View) -> ViewCell {
@@ -40,8 +52,7 @@ impl ViewCell {
     pub(crate) fn publish(&self, view: View) -> Replaced {
         // AcqRel: publishes the new view to `load`; the old one is only kept.
         let old = self.view.swap(Box::into_raw(Box::new(view)), Ordering::AcqRel);
-        // SAFETY: it came from a box, and the swap took the only pointer that owned it.
-        Replaced(unsafe { Box::from_raw(old) })
+        Replaced(NonNull::new(old).expect("there always is a view"))
     }
 }
 

@@ -216,6 +216,7 @@ impl Inner {
             && (hold.held.is_some() || landed.origin.prompt.is_some())
         {
             let mut prompts = live.prompts[lane].lock();
+            let charged = prompts.held();
             let freed = match hold.held.take() {
                 Some(held) => prompts.leave(held, self.at(hold.slot, guard)),
                 None => 0,
@@ -238,6 +239,19 @@ impl Inner {
                 landed.held = entered;
             } else {
                 hold.held = entered;
+                // Hashes that are no chain may be charged otherwise the second time: the row shows
+                // what is charged.
+                let row = &live.rows[lane];
+                let (more, less) = (
+                    prompts.held().saturating_sub(charged),
+                    charged.saturating_sub(prompts.held()),
+                );
+                if more > 0 {
+                    let _ = slot::add(row, Load::new(0, more as u32), |_| true);
+                }
+                if less > 0 {
+                    let _ = slot::take_off(row, Load::new(0, less as u32));
+                }
             }
             swapped
         } else {

@@ -147,7 +147,6 @@ impl RankPrompts {
     }
 
     /// How many blocks are held: of bookings that share a block, it counts once.
-    #[cfg(test)]
     pub(crate) fn held(&self) -> u64 {
         self.held
     }
