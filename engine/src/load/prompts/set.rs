@@ -27,15 +27,25 @@ const NOBODY: u32 = u32::MAX;
 pub(super) struct RankSet {
     few: [AtomicU32; FEW],
     /// Null while the few are enough; after that the few are no longer looked at.
-    wide: AtomicPtr<Wide>,
+    wide: AtomicPtr<Line>,
     count: AtomicU32,
 }
 
-/// A bitmap: one word of lanes per block, then one bit per block for "its word is not 0".
+/// A cache line of a bitmap.
 #[derive(Debug)]
-pub(super) struct Wide {
+#[repr(align(64))]
+struct Line([AtomicU64; WORDS]);
+
+const WORDS: usize = 8;
+
+/// A bitmap: one word of lanes per block, then one bit per block for "its word is not 0".
+///
+/// Handed around as the pointer to its first line with the binary logarithm of the number of
+/// blocks in the low bits, so that to look at one block is to look at one line.
+#[derive(Clone, Copy, Debug)]
+struct Wide<'a> {
     blocks: usize,
-    words: Box<[AtomicU64]>,
+    lines: &'a [Line],
 }
 
 /// Bitmaps not in use, by size. Taken from and given to only when a run turns wide or dies wide.
@@ -45,43 +55,110 @@ pub(super) struct WidePool(Mutex<Stock>);
 #[derive(Debug, Default)]
 struct Stock {
     /// By binary logarithm of the number of blocks.
-    free: Vec<Vec<*mut Wide>>,
+    free: Vec<Vec<*mut Line>>,
     /// Replaced by larger ones, maybe still read.
-    limbo: VecDeque<(Stamp, *mut Wide)>,
+    limbo: VecDeque<(Stamp, *mut Line)>,
 }
 
 // SAFETY: the pointers own what they lead to, which is made of atomics; they are touched under the
 // mutex only.
 unsafe impl Send for Stock {}
 
-impl Wide {
-    fn new(blocks: usize) -> *mut Wide {
-        let words = blocks + blocks.div_ceil(64);
-        let words = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Box::into_raw(Box::new(Wide { blocks, words }))
+/// How many blocks the bitmap has, as a binary logarithm.
+fn class(wide: *mut Line) -> usize {
+    wide.addr() % align_of::<Line>()
+}
+
+/// Lines that hold the words of so many blocks.
+const fn lines(blocks: usize) -> usize {
+    blocks.div_ceil(WORDS)
+}
+
+/// The bitmap's memory.
+fn memory(wide: *mut Line) -> *mut [Line] {
+    let blocks = 1 << class(wide);
+    let first = wide.map_addr(|addr| addr - addr % align_of::<Line>());
+    ptr::slice_from_raw_parts_mut(first, lines(blocks) + lines(blocks.div_ceil(64)))
+}
+
+/// An empty bitmap for `1 << class` blocks.
+fn allocate(class: usize) -> *mut Line {
+    let blocks = 1 << class;
+    let count = lines(blocks) + lines(blocks.div_ceil(64));
+    let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+    let memory: Box<[Line]> = (0..count).map(line).collect();
+    let first = Box::into_raw(memory).cast::<Line>();
+    first.map_addr(|addr| addr | class)
+}
+
+/// # Safety
+/// `wide` came from `allocate`, and nobody else has it.
+unsafe fn release(wide: *mut Line) {
+    // SAFETY: it was made as a box of this size.
+    drop(unsafe { Box::from_raw(memory(wide)) });
+}
+
+impl<'a> Wide<'a> {
+    /// # Safety
+    /// `wide` came from `allocate` and is not released for as long as `'a`.
+    #[inline]
+    unsafe fn new(wide: *mut Line) -> Wide<'a> {
+        // SAFETY: the memory of a bitmap, by the contract of this function.
+        Wide { blocks: 1 << class(wide), lines: unsafe { &*memory(wide) } }
     }
 
     #[inline]
-    fn mask(&self, block: u32) -> u64 {
-        let block = block as usize;
-        if block < self.blocks { self.words[block].load(Ordering::Relaxed) } else { 0 }
+    fn word(self, at: usize) -> &'a AtomicU64 {
+        &self.lines[at / WORDS].0[at % WORDS]
     }
 
-    fn put(&self, block: usize, mask: u64) {
-        self.words[block].store(mask, Ordering::Relaxed);
-        let word = &self.words[self.blocks + block / 64];
-        let (old, bit) = (word.load(Ordering::Relaxed), 1 << (block % 64));
-        let new = if mask == 0 { old & !bit } else { old | bit };
-        if old != new {
-            word.store(new, Ordering::Relaxed);
+    /// The bits for 64 blocks, one for each that has a slot in it.
+    #[inline]
+    fn summary(self, at: usize) -> &'a AtomicU64 {
+        self.word(lines(self.blocks) * WORDS + at)
+    }
+
+    #[inline]
+    fn mask(self, block: u32) -> u64 {
+        let block = block as usize;
+        if block < self.blocks { self.word(block).load(Ordering::Relaxed) } else { 0 }
+    }
+
+    #[inline]
+    fn put(self, block: usize, mask: u64) {
+        let word = self.word(block);
+        let emptiness_changes = (word.load(Ordering::Relaxed) == 0) != (mask == 0);
+        word.store(mask, Ordering::Relaxed);
+        if emptiness_changes {
+            let summary = self.summary(block / 64);
+            let bit = 1 << (block % 64);
+            summary.store(summary.load(Ordering::Relaxed) ^ bit, Ordering::Relaxed);
         }
     }
 
-    fn copy_from(&self, other: &Wide) {
-        for block in 0..other.blocks {
-            let mask = other.words[block].load(Ordering::Relaxed);
-            if mask != 0 {
-                self.put(block, mask);
+    fn copy_from(self, other: Wide<'_>) {
+        other.for_each_block(|block, mask| self.put(block as usize, mask));
+    }
+
+    #[inline]
+    fn for_each_block(self, mut visit: impl FnMut(u32, u64)) {
+        for at in 0..self.blocks.div_ceil(64) {
+            let mut left = self.summary(at).load(Ordering::Relaxed);
+            while left != 0 {
+                let block = at as u32 * 64 + left.trailing_zeros();
+                left &= left - 1;
+                let mask = self.mask(block);
+                if mask != 0 {
+                    visit(block, mask);
+                }
+            }
+        }
+    }
+
+    fn clear(self) {
+        for word in self.lines.iter().flat_map(|line| &line.0) {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -89,41 +166,36 @@ impl Wide {
 
 impl WidePool {
     /// An empty bitmap with room for `block`.
-    fn take(&self, block: u32, domain: &Domain) -> *mut Wide {
+    fn take(&self, block: u32, domain: &Domain) -> *mut Line {
         let blocks = (block as usize + 1).next_power_of_two().max(LEAST);
         let class = blocks.trailing_zeros() as usize;
         let mut stock = self.0.lock();
         stock.sweep(domain);
         let wide = stock.free.get_mut(class).and_then(Vec::pop);
         drop(stock);
-        wide.unwrap_or_else(|| Wide::new(blocks))
+        wide.unwrap_or_else(|| allocate(class))
     }
 
     /// Takes back a bitmap that nobody reads any more.
     ///
     /// # Safety
     /// `wide` came from `take`, is handed in once, and is reachable for no reader.
-    pub(super) unsafe fn give(&self, wide: *mut Wide) {
+    unsafe fn give(&self, wide: *mut Line) {
         // SAFETY: ours alone now.
-        for word in unsafe { &(*wide).words } {
-            if word.load(Ordering::Relaxed) != 0 {
-                word.store(0, Ordering::Relaxed);
-            }
-        }
+        unsafe { Wide::new(wide) }.clear();
         self.0.lock().shelve(wide);
     }
 
     /// Takes back a bitmap that was just unlinked.
-    fn retire(&self, wide: *mut Wide, domain: &Domain) {
+    fn retire(&self, wide: *mut Line, domain: &Domain) {
         let stamp = domain.stamp();
         self.0.lock().limbo.push_back((stamp, wide));
     }
 }
 
 impl Stock {
-    fn shelve(&mut self, wide: *mut Wide) {
-        // SAFETY: owned by the stock.
-        let class = unsafe { (*wide).blocks }.trailing_zeros() as usize;
+    fn shelve(&mut self, wide: *mut Line) {
+        let class = class(wide);
         if self.free.len() <= class {
             self.free.resize_with(class + 1, Vec::new);
         }
@@ -137,9 +209,7 @@ impl Stock {
             }
             self.limbo.pop_front();
             // SAFETY: a grace period after it was replaced nobody reads it.
-            for word in unsafe { &(*wide).words } {
-                word.store(0, Ordering::Relaxed);
-            }
+            unsafe { Wide::new(wide) }.clear();
             self.shelve(wide);
         }
     }
@@ -150,7 +220,7 @@ impl Drop for Stock {
         let limbo = self.limbo.drain(..).map(|(_, wide)| wide);
         for wide in self.free.drain(..).flatten().chain(limbo) {
             // SAFETY: owned by the stock, which nobody shares any more.
-            drop(unsafe { Box::from_raw(wide) });
+            unsafe { release(wide) };
         }
     }
 }
@@ -171,11 +241,12 @@ impl RankSet {
     }
 
     #[inline]
-    fn wide(&self) -> Option<&Wide> {
+    fn wide(&self) -> Option<Wide<'_>> {
         // Acquire: pairs with the release in `widen`, for the bitmap's contents.
+        let wide = self.wide.load(Ordering::Acquire);
         // SAFETY: a bitmap is reused only a grace period after it, or its run, was unlinked; who
         // reads is pinned, who writes holds the lock of a run that is linked or its own.
-        unsafe { self.wide.load(Ordering::Acquire).as_ref() }
+        (!wide.is_null()).then(|| unsafe { Wide::new(wide) })
     }
 
     /// The slots of one block, as lanes.
@@ -198,18 +269,7 @@ impl RankSet {
     #[inline]
     pub(super) fn for_each_block(&self, mut visit: impl FnMut(u32, u64)) {
         if let Some(wide) = self.wide() {
-            for (i, word) in wide.words[wide.blocks..].iter().enumerate() {
-                let mut left = word.load(Ordering::Relaxed);
-                while left != 0 {
-                    let block = i as u32 * 64 + left.trailing_zeros();
-                    left &= left - 1;
-                    let mask = wide.mask(block);
-                    if mask != 0 {
-                        visit(block, mask);
-                    }
-                }
-            }
-            return;
+            return wide.for_each_block(visit);
         }
         let few: [u32; FEW] = std::array::from_fn(|i| self.few[i].load(Ordering::Relaxed));
         for (i, &slot) in few.iter().enumerate() {
@@ -261,12 +321,12 @@ impl RankSet {
 
     /// Replaces what is there by a bitmap that has room for all of it and for `block`.
     #[cold]
-    fn widen(&self, block: u32, pool: &WidePool, domain: &Domain) -> &Wide {
+    fn widen(&self, block: u32, pool: &WidePool, domain: &Domain) -> Wide<'_> {
         let mut most = block;
         self.for_each_block(|block, _| most = most.max(block));
         let new = pool.take(most, domain);
         // SAFETY: not published yet.
-        let wide = unsafe { &*new };
+        let wide = unsafe { Wide::new(new) };
         match self.wide() {
             Some(old) => wide.copy_from(old),
             None => self.for_each_block(|block, mask| wide.put(block as usize, mask)),
@@ -305,7 +365,7 @@ impl RankSet {
         if let Some(wide) = other.wide() {
             let new = pool.take(wide.blocks as u32 - 1, domain);
             // SAFETY: not published yet.
-            unsafe { (*new).copy_from(wide) };
+            unsafe { Wide::new(new) }.copy_from(wide);
             self.wide.store(new, Ordering::Relaxed);
         } else {
             for (to, from) in self.few.iter().zip(&other.few) {
@@ -347,7 +407,7 @@ impl Drop for RankSet {
         let wide = self.wide.load(Ordering::Relaxed);
         if !wide.is_null() {
             // SAFETY: dropped with the index, which nobody shares any more.
-            drop(unsafe { Box::from_raw(wide) });
+            unsafe { release(wide) };
         }
     }
 }
