@@ -12,8 +12,9 @@
 use crate::grace::{Domain, Stamp};
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{MODELLED, Mutex};
+use std::alloc::{self, Layout};
 use std::collections::VecDeque;
-use std::ptr;
+use std::{ptr, slice};
 
 /// How many slots are kept by name.
 pub(super) const FEW: usize = if MODELLED { 1 } else { 8 };
@@ -27,25 +28,19 @@ const NOBODY: u32 = u32::MAX;
 pub(super) struct RankSet {
     few: [AtomicU32; FEW],
     /// Null while the few are enough; after that the few are no longer looked at.
-    wide: AtomicPtr<Line>,
+    wide: AtomicPtr<AtomicU64>,
     count: AtomicU32,
 }
 
-/// A cache line of a bitmap.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Line([AtomicU64; WORDS]);
-
-const WORDS: usize = 8;
-
 /// A bitmap: one word of lanes per block, then one bit per block for "its word is not 0".
 ///
-/// Handed around as the pointer to its first line with the binary logarithm of the number of
-/// blocks in the low bits, so that to look at one block is to look at one line.
+/// Handed around as the pointer to its first word, at the beginning of a cache line, with the
+/// binary logarithm of the number of blocks in the low bits: to look at one block is to look at one
+/// line.
 #[derive(Clone, Copy, Debug)]
 struct Wide<'a> {
-    blocks: usize,
-    lines: &'a [Line],
+    words: &'a [AtomicU64],
+    summary: &'a [AtomicU64],
 }
 
 /// Bitmaps not in use, by size. Taken from and given to only when a run turns wide or dies wide.
@@ -55,82 +50,96 @@ pub(super) struct WidePool(Mutex<Stock>);
 #[derive(Debug, Default)]
 struct Stock {
     /// By binary logarithm of the number of blocks.
-    free: Vec<Vec<*mut Line>>,
+    free: Vec<Vec<*mut AtomicU64>>,
     /// Replaced by larger ones, maybe still read.
-    limbo: VecDeque<(Stamp, *mut Line)>,
+    limbo: VecDeque<(Stamp, *mut AtomicU64)>,
 }
 
 // SAFETY: the pointers own what they lead to, which is made of atomics; they are touched under the
 // mutex only.
 unsafe impl Send for Stock {}
 
+/// Bytes in a cache line.
+const LINE: usize = 64;
+
 /// How many blocks the bitmap has, as a binary logarithm.
-fn class(wide: *mut Line) -> usize {
-    wide.addr() % align_of::<Line>()
+#[inline]
+fn class(wide: *mut AtomicU64) -> usize {
+    wide.addr() % LINE
 }
 
-/// Lines that hold the words of so many blocks.
-const fn lines(blocks: usize) -> usize {
-    blocks.div_ceil(WORDS)
+#[inline]
+fn first_word(wide: *mut AtomicU64) -> *mut AtomicU64 {
+    wide.map_addr(|addr| addr & !(LINE - 1))
 }
 
-/// The bitmap's memory.
-fn memory(wide: *mut Line) -> *mut [Line] {
-    let blocks = 1 << class(wide);
-    let first = wide.map_addr(|addr| addr - addr % align_of::<Line>());
-    ptr::slice_from_raw_parts_mut(first, lines(blocks) + lines(blocks.div_ceil(64)))
+/// Words of summary for so many blocks.
+#[inline]
+const fn summary_words(blocks: usize) -> usize {
+    blocks.div_ceil(64)
+}
+
+fn layout(class: usize) -> Layout {
+    let blocks = 1 << class;
+    Layout::array::<AtomicU64>(blocks + summary_words(blocks))
+        .and_then(|layout| layout.align_to(LINE))
+        .expect("a word for each rank there can be is far below the address space")
 }
 
 /// An empty bitmap for `1 << class` blocks.
-fn allocate(class: usize) -> *mut Line {
-    let blocks = 1 << class;
-    let count = lines(blocks) + lines(blocks.div_ceil(64));
-    let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
-    let memory: Box<[Line]> = (0..count).map(line).collect();
-    let first = Box::into_raw(memory).cast::<Line>();
+fn allocate(class: usize) -> *mut AtomicU64 {
+    let layout = layout(class);
+    // SAFETY: a bitmap has at least two words.
+    let first = unsafe { alloc::alloc(layout) }.cast::<AtomicU64>();
+    if first.is_null() {
+        alloc::handle_alloc_error(layout);
+    }
+    for at in 0..(1 << class) + summary_words(1 << class) {
+        // SAFETY: within what was allocated.
+        unsafe { first.add(at).write(AtomicU64::new(0)) };
+    }
     first.map_addr(|addr| addr | class)
 }
 
 /// # Safety
 /// `wide` came from `allocate`, and nobody else has it.
-unsafe fn release(wide: *mut Line) {
-    // SAFETY: it was made as a box of this size.
-    drop(unsafe { Box::from_raw(memory(wide)) });
+unsafe fn release(wide: *mut AtomicU64) {
+    let blocks = 1 << class(wide);
+    for at in 0..blocks + summary_words(blocks) {
+        // SAFETY: written by `allocate`, and ours alone.
+        unsafe { first_word(wide).add(at).drop_in_place() };
+    }
+    // SAFETY: allocated by `allocate` with this layout.
+    unsafe { alloc::dealloc(first_word(wide).cast(), layout(class(wide))) };
 }
 
 impl<'a> Wide<'a> {
     /// # Safety
     /// `wide` came from `allocate` and is not released for as long as `'a`.
     #[inline]
-    unsafe fn new(wide: *mut Line) -> Wide<'a> {
-        // SAFETY: the memory of a bitmap, by the contract of this function.
-        Wide { blocks: 1 << class(wide), lines: unsafe { &*memory(wide) } }
-    }
-
-    #[inline]
-    fn word(self, at: usize) -> &'a AtomicU64 {
-        &self.lines[at / WORDS].0[at % WORDS]
-    }
-
-    /// The bits for 64 blocks, one for each that has a slot in it.
-    #[inline]
-    fn summary(self, at: usize) -> &'a AtomicU64 {
-        self.word(lines(self.blocks) * WORDS + at)
+    unsafe fn new(wide: *mut AtomicU64) -> Wide<'a> {
+        let (first, blocks) = (first_word(wide), 1 << class(wide));
+        // SAFETY: the words of a bitmap, by the contract of this function.
+        unsafe {
+            Wide {
+                words: slice::from_raw_parts(first, blocks),
+                summary: slice::from_raw_parts(first.add(blocks), summary_words(blocks)),
+            }
+        }
     }
 
     #[inline]
     fn mask(self, block: u32) -> u64 {
-        let block = block as usize;
-        if block < self.blocks { self.word(block).load(Ordering::Relaxed) } else { 0 }
+        self.words.get(block as usize).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     #[inline]
     fn put(self, block: usize, mask: u64) {
-        let word = self.word(block);
+        let word = &self.words[block];
         let emptiness_changes = (word.load(Ordering::Relaxed) == 0) != (mask == 0);
         word.store(mask, Ordering::Relaxed);
         if emptiness_changes {
-            let summary = self.summary(block / 64);
+            let summary = &self.summary[block / 64];
             let bit = 1 << (block % 64);
             summary.store(summary.load(Ordering::Relaxed) ^ bit, Ordering::Relaxed);
         }
@@ -142,8 +151,8 @@ impl<'a> Wide<'a> {
 
     #[inline]
     fn for_each_block(self, mut visit: impl FnMut(u32, u64)) {
-        for at in 0..self.blocks.div_ceil(64) {
-            let mut left = self.summary(at).load(Ordering::Relaxed);
+        for (at, summary) in self.summary.iter().enumerate() {
+            let mut left = summary.load(Ordering::Relaxed);
             while left != 0 {
                 let block = at as u32 * 64 + left.trailing_zeros();
                 left &= left - 1;
@@ -156,7 +165,7 @@ impl<'a> Wide<'a> {
     }
 
     fn clear(self) {
-        for word in self.lines.iter().flat_map(|line| &line.0) {
+        for word in self.words.iter().chain(self.summary) {
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
             }
@@ -166,7 +175,7 @@ impl<'a> Wide<'a> {
 
 impl WidePool {
     /// An empty bitmap with room for `block`.
-    fn take(&self, block: u32, domain: &Domain) -> *mut Line {
+    fn take(&self, block: u32, domain: &Domain) -> *mut AtomicU64 {
         let blocks = (block as usize + 1).next_power_of_two().max(LEAST);
         let class = blocks.trailing_zeros() as usize;
         let mut stock = self.0.lock();
@@ -180,21 +189,21 @@ impl WidePool {
     ///
     /// # Safety
     /// `wide` came from `take`, is handed in once, and is reachable for no reader.
-    unsafe fn give(&self, wide: *mut Line) {
+    unsafe fn give(&self, wide: *mut AtomicU64) {
         // SAFETY: ours alone now.
         unsafe { Wide::new(wide) }.clear();
         self.0.lock().shelve(wide);
     }
 
     /// Takes back a bitmap that was just unlinked.
-    fn retire(&self, wide: *mut Line, domain: &Domain) {
+    fn retire(&self, wide: *mut AtomicU64, domain: &Domain) {
         let stamp = domain.stamp();
         self.0.lock().limbo.push_back((stamp, wide));
     }
 }
 
 impl Stock {
-    fn shelve(&mut self, wide: *mut Line) {
+    fn shelve(&mut self, wide: *mut AtomicU64) {
         let class = class(wide);
         if self.free.len() <= class {
             self.free.resize_with(class + 1, Vec::new);
@@ -291,7 +300,7 @@ impl RankSet {
     pub(super) fn insert(&self, slot: u32, pool: &WidePool, domain: &Domain) -> bool {
         let (block, bit) = (slot >> 6, 1 << (slot & 63));
         let wide = match self.wide() {
-            Some(wide) if (block as usize) < wide.blocks => wide,
+            Some(wide) if (block as usize) < wide.words.len() => wide,
             Some(_) => self.widen(block, pool, domain),
             None => {
                 let mut empty = None;
@@ -363,7 +372,7 @@ impl RankSet {
     /// Makes this set, which is empty and not published, equal to another whose lock is held.
     pub(super) fn copy_from(&self, other: &RankSet, pool: &WidePool, domain: &Domain) {
         if let Some(wide) = other.wide() {
-            let new = pool.take(wide.blocks as u32 - 1, domain);
+            let new = pool.take(wide.words.len() as u32 - 1, domain);
             // SAFETY: not published yet.
             unsafe { Wide::new(new) }.copy_from(wide);
             self.wide.store(new, Ordering::Relaxed);
