@@ -69,8 +69,9 @@ pub(crate) fn with_arena<R>(f: impl FnOnce(&Bump) -> R) -> R {
 }
 
 impl Pool {
-    /// Answers which rank would take the request now. Books nothing, waits for nothing.
-    /// `O(ranks)`, lock-free.
+    /// Answers which rank would take the request now. Books nothing, waits for nothing. Lock-free;
+    /// `O(ranks / 1024)`, and a look at every rank only where something has changed since the last
+    /// call, or if the request has constraints or a temperature.
     ///
     /// # Errors
     /// See [`Error`], in its order.
@@ -82,7 +83,7 @@ impl Pool {
 
     /// Chooses a rank and books the request on it, or fails now. The rank had, at the instant the
     /// booking landed, the room under the reject thresholds that it was judged to have, however
-    /// many threads book at once. `O(ranks)`, lock-free; with prompt hashes it takes one short
+    /// many threads book at once. As costly as [`select`](Pool::select), lock-free; with prompt hashes it takes one short
     /// lock, of the one rank chosen.
     ///
     /// # Errors
@@ -203,6 +204,7 @@ impl Inner {
     ) -> Result<Landed, Refusal> {
         let block = view.block(proposal.slot);
         let lane = proposal.slot.lane();
+        block.live.prefetch(lane);
         let limit = block.reject.at(lane);
         let origin = self.origin(ask.request, ask.prompt_blocks);
         let uncached = ask.request.isl as u32 - proposal.cached_tokens;

@@ -134,6 +134,12 @@ impl RoomSignal {
         if word & PARTIES == 0 { Released::Quiet } else { Released::Tell }
     }
 
+    /// Where the epoch lies, for who is going to move it.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> &AtomicU64 {
+        &self.word
+    }
+
     /// Moves the epoch and tells everybody who is registered; with no lock held.
     #[inline]
     pub(crate) fn release_and_tell(&self) {

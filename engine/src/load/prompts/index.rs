@@ -81,11 +81,11 @@ impl RunView<'_> {
         self.run.set.count()
     }
 
-    /// Calls `visit` for each block in which a rank holds the run, with its lanes; each block
-    /// once. Costs what is there: a few places, or a word per 64 blocks and one per block found.
+    /// Of the 64 blocks from `64 * part` on, those in which a rank holds the run. (At times also one
+    /// in which no rank does.)
     #[inline]
-    pub(crate) fn for_each_block(&self, visit: impl FnMut(u32, u64)) {
-        self.run.set.for_each_block(visit);
+    pub(crate) fn blocks(&self, part: u32) -> u64 {
+        self.run.set.blocks(part)
     }
 }
 

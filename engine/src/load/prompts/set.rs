@@ -274,6 +274,19 @@ impl RankSet {
         mask
     }
 
+    /// The blocks with a slot in them, of the 64 from `64 * part` on; maybe one without.
+    #[inline]
+    pub(super) fn blocks(&self, part: u32) -> u64 {
+        if let Some(wide) = self.wide() {
+            let word = wide.summary.get(part as usize);
+            return word.map_or(0, |word| word.load(Ordering::Relaxed));
+        }
+        let slots = self.few.iter().map(|few| few.load(Ordering::Relaxed));
+        slots
+            .filter(|&slot| slot >> 12 == part && slot != NOBODY)
+            .fold(0, |blocks, slot| blocks | 1 << (slot >> 6 & 63))
+    }
+
     /// Calls `visit` for each block with a slot in it, each once; ascending if the set is wide.
     #[inline]
     pub(super) fn for_each_block(&self, mut visit: impl FnMut(u32, u64)) {
