@@ -38,6 +38,14 @@ const USED: &[&str] = &["used again while somebody looks", "Causality violation"
 /// What rows and slots are made of.
 const ROWS: &[&str] = &["load/row.rs", "load/slot.rs"];
 
+const OLD: &str = "a look is older than what was known before it";
+const AT_REST: &str = "at rest a summary is out of date";
+const MIXED: &str = "the words are of two summaries";
+const OTHER: &str = "it is about another subject";
+
+/// What summaries are sealed with.
+const SEAL: &[&str] = &["fleet/seal.rs"];
+
 /// What a queue is made of.
 const QUEUE: &[&str] = &[
     "load/row.rs",
@@ -658,6 +666,274 @@ const MODELS: &[Model] = &[
                 file: "load/slot.rs",
                 patches: &[("        if !judge(without) {", "        if !judge(seen) {")],
                 fails_on: &["judged as if its own hold were not there"],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "a_summary_is_never_older_than_the_look_that_believes_it",
+        file: "m09_one_block",
+        support: &[],
+        engine: SEAL,
+        short: Some(1),
+        long: Some(2),
+        controls: &[
+            Control {
+                removed: "the_version_moves_before_the_row",
+                file: "models/m09_one_block.rs",
+                patches: &[(
+                    "        self.row.store(to, Ordering::Relaxed);\n        self.versions.bump(0, 0);\n",
+                    "        self.versions.bump(0, 0);\n        self.row.store(to, Ordering::Relaxed);\n",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_bump_publishes_nothing",
+                file: "fleet/seal.rs",
+                patches: &[("fetch_add(1, Ordering::Release)", "fetch_add(1, Ordering::Relaxed)")],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_look_does_not_acquire_the_version",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "self.now[at].load(Ordering::Acquire)",
+                    "self.now[at].load(Ordering::Relaxed)",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "the_version_is_read_after_the_row",
+                file: "models/m09_one_block.rs",
+                patches: &[(
+                    "        reached(\"summed up\");\n",
+                    "        let version = self.versions.of(0);\n        reached(\"summed up\");\n",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_version_of_one_bit",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "self.now[at].load(Ordering::Acquire)",
+                    "self.now[at].load(Ordering::Acquire) % 2 + 1",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_summary_publishes_nothing",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        // Release: publishes the words.\n        self.seal.store(version << 1, Ordering::Release);",
+                    "        self.seal.store(version << 1, Ordering::Relaxed);",
+                )],
+                fails_on: &[OLD, AT_REST, MIXED],
+            },
+            Control {
+                removed: "a_look_does_not_acquire_the_seal",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "self.seal.load(Ordering::Acquire) == version << 1",
+                    "self.seal.load(Ordering::Relaxed) == version << 1",
+                )],
+                fails_on: &[OLD, AT_REST, MIXED],
+            },
+            Control {
+                removed: "the_fence_of_who_publishes",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        fence(Ordering::Release);\n        for (to, word)",
+                    "        for (to, word)",
+                )],
+                fails_on: &[MIXED],
+            },
+            Control {
+                removed: "the_fence_of_who_reads",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        fence(Ordering::Acquire);\n        self.seal",
+                    "        self.seal",
+                )],
+                fails_on: &[MIXED],
+            },
+            Control {
+                removed: "everybody_publishes_at_once",
+                file: "fleet/seal.rs",
+                patches: &[("taken.is_ok().then(|| Turn(self))", "Some(Turn(self))")],
+                fails_on: &[OLD, AT_REST, MIXED],
+            },
+            Control {
+                removed: "who_finds_the_turn_taken_gives_it_up",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "taken.is_ok().then(|| Turn(self))",
+                    "taken.is_ok().then_some(Turn(self))",
+                )],
+                fails_on: &[OLD, AT_REST, MIXED],
+            },
+            Control {
+                removed: "the_second_look_at_the_seal",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        self.seal.load(Ordering::Relaxed) == version << 1\n",
+                    "        let _ = version;\n        true\n",
+                )],
+                fails_on: &[MIXED],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "a_sum_of_versions_stands_for_each_of_them",
+        file: "m09_many_blocks",
+        support: &[],
+        engine: SEAL,
+        short: Some(1),
+        long: Some(2),
+        controls: &[
+            Control {
+                removed: "the_sum_is_taken_before_the_seal",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        let seal = self.seal.load(Ordering::Acquire);\n        let sum = versions.sum();\n",
+                    "        let sum = versions.sum();\n        let seal = self.seal.load(Ordering::Acquire);\n",
+                )],
+                fails_on: &[OLD],
+            },
+            Control {
+                removed: "the_seal_of_a_sum_is_not_acquired",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        let seal = self.seal.load(Ordering::Acquire);\n        let sum",
+                    "        let seal = self.seal.load(Ordering::Relaxed);\n        let sum",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "a_waiter_may_believe_a_summary_that_says_there_is_no_room",
+        file: "m09_waiter",
+        support: &[],
+        engine: &["fleet/seal.rs", "room/signal.rs", "room/turn.rs", "room/park.rs"],
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "the_epoch_moves_before_the_version",
+                file: "models/m09_waiter.rs",
+                patches: &[(
+                    "        self.versions.bump(0, 0);\n        let _ = self.signal.release();\n",
+                    "        let _ = self.signal.release();\n        self.versions.bump(0, 0);\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "the_waiter_looks_and_then_registers",
+                file: "models/m09_waiter.rs",
+                patches: &[(
+                    "    let epoch = world.signal.register();\n    let (full, believed) = world.look();\n",
+                    "    let (full, believed) = world.look();\n    let epoch = world.signal.register();\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "an_outdated_summary_is_believed",
+                file: "models/m09_waiter.rs",
+                patches: &[(
+                    "self.each.read(version)",
+                    "self.each.latest().map(|(_, words)| words)",
+                )],
+                fails_on: &[SLEEPS],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "lanes_that_changed_are_all_remembered_or_none",
+        file: "m09_lanes",
+        support: &[],
+        engine: SEAL,
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "a_remembered_change_is_taken_for_another",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "            if word >> LANE_BITS != version {\n                return None;\n            }\n",
+                    "",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_change_that_is_forgotten_is_left_out",
+                file: "fleet/seal.rs",
+                patches: &[
+                    (
+                        "to < from || to - from > MEMORY as u64",
+                        "to < from",
+                    ),
+                    (
+                        "            if word >> LANE_BITS != version {\n                return None;\n            }\n",
+                        "            if word >> LANE_BITS != version {\n                continue;\n            }\n",
+                    ),
+                ],
+                fails_on: &[OLD, AT_REST],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "a_shelf_that_is_given_to_another_run_is_not_taken_for_the_old_one_s",
+        file: "m09_subjects",
+        support: &[],
+        engine: SEAL,
+        short: Some(1),
+        long: Some(2),
+        controls: &[
+            Control {
+                removed: "not_looked_at_again",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        self.edition.load(Ordering::Relaxed) == edition\n",
+                    "        self.edition.load(Ordering::Relaxed) >= edition\n",
+                )],
+                fails_on: &[OTHER],
+            },
+            Control {
+                removed: "the_fence_of_who_gives",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        fence(Ordering::Release);\n        self.subject",
+                    "        self.subject",
+                )],
+                fails_on: &[OTHER],
+            },
+            Control {
+                removed: "a_gift_publishes_nothing",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "self.edition.store(edition + 2, Ordering::Release)",
+                    "self.edition.store(edition + 2, Ordering::Relaxed)",
+                )],
+                fails_on: &[OTHER],
+            },
+            Control {
+                removed: "the_edition_is_not_acquired",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "let edition = self.edition.load(Ordering::Acquire);",
+                    "let edition = self.edition.load(Ordering::Relaxed);",
+                )],
+                fails_on: &[OTHER],
+            },
+            Control {
+                removed: "what_stood_there_is_not_wiped_off",
+                file: "fleet/seal.rs",
+                patches: &[("        self.each.iter().for_each(Sealed::wipe);\n", "")],
+                fails_on: &[OTHER],
             },
         ],
     },
