@@ -127,10 +127,9 @@ impl Turns {
     #[inline]
     pub(crate) fn take(&self) -> Option<Turn<'_>> {
         // Acquire: pairs with the Release of the drop: seals are seen as they were left.
-        self.0
-            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-            .then_some(Turn(self))
+        let taken = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        // A turn is made only if it was taken: dropping it gives it up.
+        taken.is_ok().then(|| Turn(self))
     }
 }
 
