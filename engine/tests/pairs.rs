@@ -1,6 +1,7 @@
 //! Sentences of the contract about two paired pools.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use vacancy::*;
 
 fn profile(frac: f64) -> Arc<Profile> {
@@ -113,4 +114,169 @@ fn what_a_newcomer_takes_and_gives_back_lets_a_waiter_in() {
     let mut arrived = pair.arrived.lock().unwrap().take().unwrap();
     let admitted = arrived.try_take().expect("nobody sleeps beside room").unwrap();
     assert!(admitted.waited);
+}
+
+#[test]
+fn a_pair_is_the_pool_and_not_the_handle_that_was_shown() {
+    let (prefill, decode, _) = two_pools(0.5, 10);
+    let other = decode.clone();
+    prefill.pair_with(&decode.clone());
+    drop(decode);
+    let full = other.book(&Request::new(96)).unwrap();
+    let mut waits = prefill.admit(Request::new(16));
+    assert_eq!(waits.standing().unwrap().why, Why::Pair);
+    drop(full);
+    let admitted = waits.try_take().unwrap().unwrap();
+    assert_eq!(admitted.hold.unwrap().rank(), Some(Rank::new(1, 0)));
+    // Now the last handle goes, and a hold that was taken back has none of its own.
+    let full = other.book(&Request::new(96)).unwrap();
+    let mut waits = prefill.admit(Request::new(16));
+    assert!(waits.is_waiting());
+    full.free();
+    assert!(waits.try_take().unwrap().unwrap().hold.is_some());
+    other.set_available(WorkerId(1), false);
+    let mut waits = prefill.admit(Request::new(16));
+    assert!(waits.is_waiting());
+    drop(other);
+    assert!(waits.try_take().unwrap().unwrap().hold.is_none());
+}
+
+#[test]
+fn a_resolver_is_asked_until_it_gives_a_pool_and_again_when_that_has_gone() {
+    let (prefill, first, _) = two_pools(0.5, 10);
+    let there: Arc<Mutex<Option<Pool>>> = Arc::default();
+    let asked = Arc::new(AtomicUsize::new(0));
+    prefill.pair_resolved_by({
+        let (there, asked) = (there.clone(), asked.clone());
+        move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            there.lock().unwrap().clone()
+        }
+    });
+    // Not there yet: room, and nothing set aside. Asked to check, and asked to set aside.
+    assert!(prefill.admit(Request::new(16)).try_take().unwrap().unwrap().hold.is_none());
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    *there.lock().unwrap() = Some(first.clone());
+    let holds: Vec<Hold> = (0..6)
+        .map(|_| prefill.admit(Request::new(16)).try_take().unwrap().unwrap().hold.unwrap())
+        .collect();
+    assert_eq!(asked.load(Ordering::Relaxed), 3, "what was found is kept");
+    let mut waits = prefill.admit(Request::new(16));
+    assert!(waits.is_waiting());
+    // Its signal wakes, as if it had been there from the start.
+    drop(holds);
+    assert!(waits.try_take().unwrap().unwrap().hold.is_some());
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
+
+    // Gone, and another in its place, which is full.
+    let (_, second, _) = two_pools(0.5, 10);
+    let full = second.book(&Request::new(96)).unwrap();
+    *there.lock().unwrap() = Some(second.clone());
+    drop(waits);
+    drop(first);
+    let mut waits = prefill.admit(Request::new(16));
+    assert_eq!(waits.standing().unwrap().why, Why::Pair);
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    drop(full);
+    assert!(waits.try_take().unwrap().unwrap().hold.is_some());
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn a_pair_installed_late_is_asked_about_what_waits_already() {
+    let (prefill, full, _) = two_pools(0.5, 10);
+    let _load = full.book(&Request::new(96)).unwrap();
+    let mut waits = prefill.admit(Request::new(16));
+    assert!(waits.is_waiting());
+    let (_, other, _) = two_pools(0.5, 10);
+    prefill.pair_with(&other);
+    assert!(waits.try_take().unwrap().unwrap().hold.is_some());
+    assert_eq!(other.load(Rank::new(1, 0)).unwrap().held_blocks, 0, "given back when dropped");
+    // The one it replaced is not listened to any more.
+    let before = prefill.epoch();
+    let _full = other.book(&Request::new(96)).unwrap();
+    let mut waits = prefill.admit(Request::new(16));
+    drop(_load);
+    assert!(waits.is_waiting());
+    assert_eq!(prefill.epoch(), before);
+    drop(_full);
+    assert!(!waits.is_waiting());
+    waits.try_take().unwrap().unwrap();
+}
+
+#[test]
+fn an_adapter_waits_for_a_decode_pool_without_a_rank_and_constraints_do_not() {
+    let (prefill, decode, _) = two_pools(0.5, 10);
+    decode.remove(WorkerId(1));
+    let mut adapter = prefill.admit(Request::new(16).lora("a"));
+    let mut soft = prefill.admit(Request::new(16).decode(Constraints::new().prefer("x", 0.5)));
+    assert_eq!(adapter.standing().unwrap().why, Why::Pair);
+    assert_eq!(soft.standing().unwrap().why, Why::Pair);
+    let hard = prefill.admit(Request::new(16).decode(Constraints::new().allow([1]))).wait();
+    assert_eq!(hard.unwrap_err(), Error::NoEndpoints);
+    decode.upsert(WorkerSpec::new(1).total_kv_blocks(10)).unwrap();
+    for admit in [&mut adapter, &mut soft] {
+        assert!(admit.try_take().unwrap().unwrap().hold.is_some());
+    }
+}
+
+#[test]
+fn a_hold_counts_the_decode_pools_blocks_whatever_the_hashes_are_of() {
+    let prompt = Prompt::new([1, 2, 3, 4]).unwrap();
+    for (decode_block, held) in [(32, 2), (16, 4), (8, 8)] {
+        let decode = Pool::builder().block_size(decode_block).track_prefill(false).build().unwrap();
+        decode.upsert(WorkerSpec::new(1).total_kv_blocks(10)).unwrap();
+        let prefill = Pool::builder().track_blocks(false).policy(&profile(0.5)).build().unwrap();
+        prefill.upsert(WorkerSpec::new(2)).unwrap();
+        prefill.pair_with(&decode);
+        let request = Request::new(64).prompt(prompt.clone());
+        let mut admit = prefill.admit(request);
+        let admitted = admit.try_take().expect("it does not wait for ever").unwrap();
+        let load = decode.load(Rank::new(1, 0)).unwrap();
+        assert_eq!((load.held_blocks, load.kv_blocks), (held, 0), "blocks of {decode_block}");
+        // The leg brings hashes of its own blocks, and is charged for those.
+        let own = Prompt::new((10..10 + u64::from(held)).collect::<Vec<_>>()).unwrap();
+        let leg = decode.book_leg(admitted.hold.unwrap(), &Request::new(64).prompt(own)).unwrap();
+        let load = decode.load(Rank::new(1, 0)).unwrap();
+        assert_eq!((load.held_blocks, load.kv_blocks, load.requests), (0, held, 1));
+        leg.free();
+        let load = decode.load(Rank::new(1, 0)).unwrap();
+        assert_eq!((load.held_blocks, load.kv_blocks, load.requests), (0, 0, 0));
+    }
+}
+
+#[test]
+fn another_policy_at_the_decode_pool_does_not_change_what_it_is_asked() {
+    const ROUNDS: usize = 20_000;
+    let (prefill, decode, _) = two_pools(0.5, 10);
+    // 6 blocks: past the class's line at the prefill hop, under those of the decode pool's own.
+    let _load = decode.book(&Request::new(96)).unwrap();
+    let own = |n: usize| {
+        let classes = (0..n).map(|i| {
+            ClassSpec::new(format!("d{i}").as_str(), 1)
+                .thresholds(Thresholds::NONE.decode_frac(0.9))
+        });
+        let default = ClassSpec::new("d", 1).family("f", "all");
+        Arc::new(Profile::new("f", [(0, Name::new("all"))], classes.chain([default])).unwrap())
+    };
+    let policies = [own(1), own(40)];
+    std::thread::scope(|scope| {
+        let asker = scope.spawn(|| {
+            let admitted = |round: usize| {
+                // With and without an adapter: computed for it, and answered from what is cached.
+                let request = Request::new(16).do_not_queue();
+                let request = if round % 2 == 0 { request.lora("a") } else { request };
+                prefill.admit(request).wait().is_ok()
+            };
+            (0..ROUNDS).filter(|&round| admitted(round)).count()
+        });
+        for round in 0.. {
+            if asker.is_finished() {
+                break;
+            }
+            decode.set_policy(&policies[round % 2]);
+        }
+        let admitted = asker.join().expect("no answer panics");
+        assert_eq!(admitted, 0, "6 of 10 blocks is past one half in every view");
+    });
 }
