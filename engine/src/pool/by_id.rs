@@ -142,7 +142,8 @@ impl Pool {
     pub fn move_to(&self, id: RequestId, target: Rank) -> Result<(), Error> {
         let inner = self.inner();
         let moved = inner.ids.with(id, inner.time(), |landed| {
-            inner.move_landed(landed, target, Target::Available).map(|room| (room, landed.told))
+            let room = inner.move_landed(landed, target, Target::Available)?;
+            Ok((room, inner.numbered(landed.told)))
         });
         let (room, told) = moved.ok_or(Error::UnknownRequest { id })??;
         inner.was_moved(room, told, target);
