@@ -1,5 +1,6 @@
 //! Sentences of the contract about two paired pools.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use vacancy::*;
@@ -279,4 +280,181 @@ fn another_policy_at_the_decode_pool_does_not_change_what_it_is_asked() {
         let admitted = asker.join().expect("no answer panics");
         assert_eq!(admitted, 0, "6 of 10 blocks is past one half in every view");
     });
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_direct_read_of_booked_decode_blocks_honours_reachability_and_the_adapter() {
+    let decode = Pool::builder().track_prefill(false).build().unwrap();
+    let half = Thresholds::NONE.decode_frac(0.5);
+    let room = |filter: RoomFilter<'_>| decode.any_rank_has_room(&half, filter);
+    assert!(!room(RoomFilter::ALL), "no rank, no room");
+    decode.upsert(WorkerSpec::new(1).total_kv_blocks(10).lora("a").taint("gold")).unwrap();
+    decode.upsert(WorkerSpec::new(2).total_kv_blocks(10)).unwrap();
+    let (a, b) = (Name::new("a"), Name::new("b"));
+    let gold = Constraints::new().taint("gold");
+    let pinned = |worker, blocks: u64| {
+        let pin = Constraints::new().pin(Target::worker(worker));
+        decode.book(&Request::new(16 * blocks).constraints(pin)).unwrap()
+    };
+    // 5 of 10 is at the line, 6 is past it.
+    let one = pinned(1, 6);
+    let two = pinned(2, 5);
+    assert!(room(RoomFilter::ALL));
+    assert!(!room(RoomFilter::ALL.lora(&a)), "narrowed to worker 1");
+    assert!(room(RoomFilter::ALL.lora(&b)), "nobody serves it: all do");
+    assert!(!room(RoomFilter::ALL.constraints(&gold)));
+    // Prefill thresholds play no part at decode; others are judged as they are given.
+    assert!(decode.any_rank_has_room(&Thresholds::NONE.decode_frac(0.6), RoomFilter::ALL.lora(&a)));
+    assert!(decode.any_rank_has_room(&Thresholds::NONE, RoomFilter::ALL.lora(&a)));
+    // Unreachable: what it has room for is no room.
+    decode.set_available(WorkerId(2), false);
+    assert!(!room(RoomFilter::ALL));
+    assert!(!room(RoomFilter::ALL.lora(&b)));
+    // A mark is for selection: it takes no room away.
+    one.free();
+    decode.set_overloaded(WorkerId(1), true, None);
+    assert!(room(RoomFilter::ALL) && room(RoomFilter::ALL.lora(&a)));
+    decode.set_available(WorkerId(1), false);
+    assert!(!room(RoomFilter::ALL));
+    drop(two);
+    assert!(!room(RoomFilter::ALL));
+    decode.set_available(WorkerId(2), true);
+    assert!(room(RoomFilter::ALL) && room(RoomFilter::ALL.constraints(&Constraints::new())));
+}
+
+#[test]
+fn the_signal_fires_with_queueing_off_on_everything_that_may_make_room() {
+    type Event = fn(&Pool, &mut Vec<Booking>);
+    // Each on a decode pool without any queue, whose one rank is full: 7 of 10 blocks, 6 booked by
+    // value and 1 by id.
+    let events: [(&str, Event); 20] = [
+        ("free", |_, bookings| drop(bookings.pop())),
+        ("free by id", |pool, _| assert!(pool.free(RequestId(1)))),
+        ("prefill completed", |pool, _| pool.prefill_completed(RequestId(1)).unwrap()),
+        ("move", |pool, bookings| {
+            pool.upsert(WorkerSpec::new(2).total_kv_blocks(10)).unwrap();
+            bookings[0].move_to(Rank::new(2, 0)).unwrap();
+        }),
+        ("lease run out", |pool, _| {
+            assert_eq!(pool.expire(Time::from_millis(300_000)).leases.len(), 1);
+        }),
+        ("a peer's free", |pool, _| {
+            let add = LoadChange::Add { rank: Rank::new(1, 0), prefill_tokens: 0, kv_blocks: 1 };
+            pool.apply_peer(&LoadEvent::new(RouterId(5), 1, 1, add), Time::ZERO);
+            let free = LoadEvent::new(RouterId(5), 2, 1, LoadChange::Free);
+            pool.apply_peer(&free, Time::ZERO);
+        }),
+        ("a peer's departure", |pool, _| {
+            let add = LoadChange::Add { rank: Rank::new(1, 0), prefill_tokens: 0, kv_blocks: 1 };
+            pool.apply_peer(&LoadEvent::new(RouterId(5), 1, 1, add), Time::ZERO);
+            assert_eq!(pool.peer_gone(RouterId(5)), 1);
+        }),
+        ("a rank added", |pool, _| {
+            pool.upsert(WorkerSpec::new(3)).unwrap();
+        }),
+        ("a rank removed", |pool, _| {
+            pool.remove(WorkerId(1));
+        }),
+        ("capacity raised", |pool, _| {
+            pool.upsert(WorkerSpec::new(1).total_kv_blocks(20)).unwrap();
+        }),
+        ("capacity unknown", |pool, _| {
+            pool.upsert(WorkerSpec::new(1)).unwrap();
+        }),
+        ("a taint changed", |pool, _| {
+            pool.upsert(WorkerSpec::new(1).total_kv_blocks(10).taint("x")).unwrap();
+        }),
+        ("an adapter changed", |pool, _| {
+            pool.upsert(WorkerSpec::new(1).total_kv_blocks(10).lora("x")).unwrap();
+        }),
+        ("availability regained", |pool, _| {
+            pool.set_available(WorkerId(1), false);
+            pool.set_available(WorkerId(1), true);
+        }),
+        ("an overload mark ended", |pool, _| {
+            pool.set_overloaded(WorkerId(1), true, None);
+            pool.set_overloaded(WorkerId(1), false, None);
+        }),
+        ("a reject threshold raised", |pool, _| {
+            pool.reject_thresholds().set(Thresholds::NONE.decode_frac(0.1)).unwrap();
+            pool.reject_thresholds().clear();
+        }),
+        ("a policy reloaded", |pool, _| pool.set_policy(&profile(0.5))),
+        ("a hold given back", |pool, _| {
+            let prefill = Pool::builder().policy(&profile(0.9)).build().unwrap();
+            prefill.upsert(WorkerSpec::new(2)).unwrap();
+            prefill.pair_with(pool);
+            let admitted = prefill.admit(Request::new(16)).wait().unwrap();
+            let before = pool.epoch();
+            admitted.hold.unwrap().release();
+            assert_ne!(pool.epoch(), before);
+        }),
+        ("a monitor latch cleared", |pool, _| {
+            pool.reject_thresholds().set(Thresholds::NONE.decode_frac(0.5)).unwrap();
+            let used = |blocks| Signals { kv_used_blocks: Some(blocks), ..Signals::default() };
+            pool.observe(Rank::new(1, 0), used(9), Time::ZERO);
+            let before = pool.epoch();
+            pool.observe(Rank::new(1, 0), used(5), Time::ZERO);
+            assert_ne!(pool.epoch(), before);
+        }),
+        ("a monitor latch silent", |pool, _| {
+            pool.reject_thresholds().set(Thresholds::NONE.decode_frac(0.5)).unwrap();
+            let used = Signals { kv_used_blocks: Some(9), ..Signals::default() };
+            pool.observe(Rank::new(1, 0), used, Time::ZERO);
+            let before = pool.epoch();
+            pool.expire(Time::from_millis(5_001));
+            assert_ne!(pool.epoch(), before);
+        }),
+    ];
+    for (name, event) in events {
+        let decode = Pool::builder().build().unwrap();
+        decode.upsert(WorkerSpec::new(1).total_kv_blocks(10)).unwrap();
+        let mut bookings = vec![decode.book(&Request::new(96)).unwrap()];
+        decode.book_as(RequestId(1), &Request::new(16)).unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = std::task::Waker::from(woken.clone());
+        let mut cx = std::task::Context::from_waker(&waker);
+        let since = decode.epoch();
+        let mut changed = Box::pin(decode.room_changed(since));
+        assert!(changed.as_mut().poll(&mut cx).is_pending(), "{name}");
+        event(&decode, &mut bookings);
+        assert!(woken.0.load(Ordering::Relaxed) > 0, "{name}: the subscriber sleeps");
+        assert!(changed.as_mut().poll(&mut cx).is_ready(), "{name}");
+        assert_ne!(decode.epoch(), since, "{name}");
+    }
+    // And what only adds load wakes nobody.
+    let decode = Pool::builder().build().unwrap();
+    decode.upsert(WorkerSpec::new(1).total_kv_blocks(10)).unwrap();
+    let since = decode.epoch();
+    let booking = decode.book(&Request::new(96)).unwrap();
+    booking.add_output_blocks(1).unwrap();
+    drop(decode.select(&Request::new(16)));
+    assert_eq!(decode.epoch(), since);
+}
+
+#[test]
+fn a_decode_pool_without_a_queue_wakes_the_prefill_queue_and_its_own_subscribers_both() {
+    let (prefill, decode, _) = two_pools(0.5, 10);
+    let full = decode.book(&Request::new(96)).unwrap();
+    let woken = Arc::new(Woken::default());
+    let waker = std::task::Waker::from(woken.clone());
+    let mut cx = std::task::Context::from_waker(&waker);
+    let mut changed = Box::pin(decode.room_changed(decode.epoch()));
+    assert!(changed.as_mut().poll(&mut cx).is_pending());
+    let mut waits = prefill.admit(Request::new(16));
+    assert!(waits.is_waiting());
+    drop(full);
+    assert!(waits.try_take().unwrap().unwrap().waited);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(changed.as_mut().poll(&mut cx).is_ready());
 }
