@@ -458,3 +458,45 @@ fn a_decode_pool_without_a_queue_wakes_the_prefill_queue_and_its_own_subscribers
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert!(changed.as_mut().poll(&mut cx).is_ready());
 }
+
+#[test]
+fn a_pair_dropped_while_it_is_asked_leaves_nobody_asleep_and_nobody_stuck() {
+    const ROUNDS: usize = 5_000;
+    let policy = profile(0.5);
+    let (mut asleep, mut behind) = (0, 0);
+    let steps = std::sync::Barrier::new(2);
+    let slot: Mutex<Option<Pool>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                steps.wait();
+                let decode = slot.lock().unwrap().take();
+                drop(decode);
+                steps.wait();
+            }
+        });
+        for round in 0..ROUNDS {
+            let decode = Pool::builder().track_prefill(false).build().unwrap();
+            decode.upsert(WorkerSpec::new(1).total_kv_blocks(10)).unwrap();
+            // Full, by one who is not there to give it back: only its end lets anybody in.
+            let full = LoadChange::Add { rank: Rank::new(1, 0), prefill_tokens: 0, kv_blocks: 9 };
+            decode.apply_peer(&LoadEvent::new(RouterId(5), 1, 1, full), Time::ZERO);
+            let prefill = Pool::builder().policy(&policy).build().unwrap();
+            prefill.upsert(WorkerSpec::new(2)).unwrap();
+            prefill.pair_with(&decode);
+            let first = prefill.admit(Request::new(16));
+            assert!(first.is_waiting());
+            *slot.lock().unwrap() = Some(decode);
+            steps.wait();
+            // Asks for its constraints, in no drain; then, in one, for room.
+            let constrained = Request::new(16).decode(Constraints::new().allow([1]));
+            let request = if round % 2 == 0 { constrained } else { Request::new(16) };
+            let second = prefill.admit(request);
+            behind += usize::from(second.is_waiting());
+            steps.wait();
+            asleep += usize::from(first.is_waiting()) + usize::from(second.is_waiting());
+        }
+    });
+    assert_eq!(asleep, 0, "waiters that sleep for a pair that is gone, of {ROUNDS} rounds");
+    println!("{ROUNDS} rounds, {behind} asked before it was gone");
+}
