@@ -494,6 +494,71 @@ fn four_routers_on_threads_end_with_what_is_booked_and_then_with_nothing() {
     }
 }
 
+#[test]
+fn a_peer_that_comes_late_is_seeded_with_every_live_booking_by_value_and_by_id() {
+    let pools = routers(3);
+    let mut values = Vec::new();
+    let mut draw = Draw(5);
+    for n in 0..300 {
+        let pool = &pools[n as usize % 3];
+        let request = Request::new(16 * draw.below(5));
+        let (by_id, id) = (draw.below(2) == 0, RequestId(n));
+        match by_id {
+            true => drop(pool.book_as(id, &request).unwrap()),
+            false => values.push(pool.book(&request).unwrap()),
+        }
+        let value = values.last().filter(|_| !by_id);
+        for _ in 0..draw.below(4) {
+            let to = rank(draw.below(3) as u32);
+            let (what, blocks) = (draw.below(3), draw.below(3) as u32);
+            match (what, value) {
+                (0, Some(value)) => value.move_to(to).unwrap(),
+                (1, Some(value)) => value.prefill_completed(),
+                (_, Some(value)) => value.add_output_blocks(blocks).unwrap(),
+                (0, None) => pool.move_to(id, to).unwrap(),
+                (1, None) => pool.prefill_completed(id).unwrap(),
+                (_, None) => pool.add_output_blocks(id, blocks).unwrap(),
+            }
+        }
+        if draw.below(3) == 0 {
+            if by_id {
+                assert!(pool.free(id));
+            } else {
+                drop(values.pop());
+            }
+        }
+    }
+    let seed: Vec<LoadEvent> = pools.iter().flat_map(Pool::export_events).collect();
+    let late = pool();
+    for _ in 0..2 {
+        for event in &seed {
+            assert_eq!(apply(&late, event), Applied::Taken);
+        }
+        assert_eq!(rows(&late), rows(&pools[0]), "seeded twice does no harm");
+    }
+    let live: usize = values.len() + pools.iter().map(|pool| pool.export().len()).sum::<usize>();
+    assert!(live > 100 && !values.is_empty(), "{live}");
+    assert_eq!(late.mirrored(), live);
+    // From here on it hears what the others hear: each booking is the one that it was seeded with.
+    let at = pools.iter().map(|pool| pool.export_events().len()).sum::<usize>();
+    assert_eq!(at, seed.len());
+    for (pool, live) in
+        pools.iter().flat_map(|pool| pool.export().into_iter().map(move |l| (pool, l)))
+    {
+        let event = seed.iter().find(|e| e.request == Some(live.id)).unwrap();
+        assert!(pool.free(live.id));
+        apply(&late, &LoadEvent::new(event.router, 1 << 40, event.booking, LoadChange::Free));
+    }
+    assert_eq!(late.mirrored(), values.len());
+    assert_eq!(rows(&late), rows(&pools[0]));
+    drop(values);
+    assert_eq!(rows(&pools[0]), [NONE; 3]);
+    assert!(pools.iter().all(|pool| pool.export_events().is_empty()));
+    // Nothing is kept by a pool that tells nobody.
+    let _booking = late.book(&Request::new(16)).unwrap();
+    assert_eq!(late.export_events(), []);
+}
+
 /// Keeps what it is told, in the order of the telling.
 #[derive(Default)]
 struct Kept(Mutex<Vec<LoadEvent>>);

@@ -219,8 +219,9 @@ impl Pool {
         Ok(reservation.fill(inner.land_known(rank, request, checked)?))
     }
 
-    /// The live bookings by id, in the order of their ids. Bookings by value are their holders'
-    /// to know.
+    /// The live bookings by id, in the order of their ids: what an [`import_as`](Self::import_as)
+    /// after a restart needs. Bookings by value end with the process that holds them; a peer that
+    /// comes late is told those as well, by [`export_events`](Self::export_events).
     pub fn export(&self) -> Vec<Live> {
         let mut live = Vec::new();
         self.inner().ids.for_each(|id, attempt, landed| {

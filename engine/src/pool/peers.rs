@@ -6,6 +6,7 @@
 use crate::booking::{Landed, Origin};
 use crate::load::events::{EventSink, LoadChange, LoadEvent, RouterId};
 use crate::load::mirror::{Act, Mirrors};
+use crate::load::told::{Change, Stories};
 use crate::names::{Rank, RequestId};
 use crate::pass::custom::text_of;
 use crate::pins::pin;
@@ -33,6 +34,8 @@ pub(crate) struct Peers {
     sink: Option<Arc<dyn EventSink>>,
     seq: AtomicU64,
     last_booking: AtomicU64,
+    /// What was told of those that live.
+    stories: Stories,
     mirrors: Mutex<Mirrors>,
     dropped: AtomicU64,
 }
@@ -43,6 +46,7 @@ impl Peers {
             sink,
             seq: AtomicU64::new(0),
             last_booking: AtomicU64::new(0),
+            stories: Stories::default(),
             mirrors: Mutex::default(),
             dropped: AtomicU64::new(0),
         }
@@ -107,17 +111,18 @@ impl Inner {
             if output && !sink.wants_output() {
                 return;
             }
-            sink.event(&LoadEvent {
-                router: RouterId(self.settings.router_id),
-                seq: if seq == 0 { self.next_seq() } else { seq },
-                booking: booking.into(),
-                request,
-                change,
-            });
+            let seq = if seq == 0 { self.next_seq() } else { seq };
+            self.peers.stories.take_in((seq, booking, request, change));
+            sink.event(&self.event((seq, booking, request, change)));
         }));
         if let Err(panic) = told {
             tracing::warn!(what = text_of(panic), "an event sink panicked");
         }
+    }
+
+    fn event(&self, (seq, booking, request, change): Change) -> LoadEvent {
+        let router = RouterId(self.settings.router_id);
+        LoadEvent { router, seq, booking: booking.into(), request, change }
     }
 
     fn mirror(&self, rank: Rank, tokens: u32, blocks: u32) -> Option<Landed> {
@@ -206,6 +211,19 @@ impl Pool {
         }
         inner.signal_if(room);
         applied
+    }
+
+    /// What a peer that comes late has not heard: every live booking of this router, by value and by
+    /// id, as the events that it would have got, to be handed to its
+    /// [`apply_peer`](Self::apply_peer). Empty without an [`EventSink`]: nothing is told then, and
+    /// nothing kept. `O(live bookings)`; takes one short lock after another.
+    ///
+    /// Let the peer hear what is told from now on first, then ask for this: what it gets twice does
+    /// no harm. Only the output of a booking comes as one event, with the number of the last of
+    /// them; an earlier one of the same booking that is still on its way would be counted again.
+    pub fn export_events(&self) -> Vec<LoadEvent> {
+        let inner = self.inner();
+        inner.peers.stories.tell().into_iter().map(|change| inner.event(change)).collect()
     }
 
     /// A router is gone: all of its mirrored load comes off as one. Returns how many bookings that
