@@ -18,8 +18,19 @@ struct Blocks {
     wakers: Mutex<Vec<PairWaker>>,
     asked: AtomicUsize,
     asked_to_hold: AtomicUsize,
-    /// What each question was about: class, decode fraction, adapter, prompt tokens.
-    questions: Mutex<Vec<(String, f64, Option<String>, u64)>>,
+    /// What was asked last.
+    question: Mutex<Option<Question>>,
+    /// Its one worker has gone: no constraint that names it can be met.
+    worker_gone: AtomicBool,
+}
+
+/// What a question is about.
+#[derive(Debug, PartialEq)]
+struct Question {
+    class: String,
+    decode_frac: f64,
+    adapter: Option<String>,
+    isl: u64,
 }
 
 impl Blocks {
@@ -32,7 +43,8 @@ impl Blocks {
             wakers: Mutex::default(),
             asked: AtomicUsize::new(0),
             asked_to_hold: AtomicUsize::new(0),
-            questions: Mutex::default(),
+            question: Mutex::default(),
+            worker_gone: AtomicBool::new(false),
         })
     }
 
@@ -73,12 +85,16 @@ impl PairedPool for Blocks {
     fn room(&self, ask: &PairAsk<'_>) -> PairRoom {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let request = ask.request;
-        let adapter = request.lora.as_ref().map(|name| name.as_str().to_owned());
-        let question = (ask.class.as_str().to_owned(), ask.decode_frac, adapter, request.isl);
-        self.questions.lock().unwrap().push(question);
+        *self.question.lock().unwrap() = Some(Question {
+            class: ask.class.as_str().to_owned(),
+            decode_frac: ask.decode_frac,
+            adapter: request.lora.as_ref().map(|name| name.as_str().to_owned()),
+            isl: request.isl,
+        });
+        let gone = self.worker_gone.load(Ordering::SeqCst);
         match request.decode.as_ref().and_then(|c| c.pin) {
             // It has one worker, 1.
-            Some(pin) if pin.worker != WorkerId(1) => PairRoom::NoEndpoints,
+            Some(pin) if gone || pin.worker != WorkerId(1) => PairRoom::NoEndpoints,
             _ if self.used() <= self.line(ask.decode_frac) => PairRoom::Room,
             _ => PairRoom::NoRoom,
         }
@@ -218,10 +234,13 @@ fn equal_is_not_over_and_the_question_says_class_fraction_adapter_and_tokens() {
     let (pool, blocks) = with_blocks(10);
     blocks.take(5);
     drop(taken(&mut pool.admit(Request::new(40).lora("a"))));
-    assert_eq!(
-        blocks.questions.lock().unwrap()[..],
-        [("both".to_owned(), 0.5, Some("a".to_owned()), 40)]
-    );
+    let question = Question {
+        class: "both".to_owned(),
+        decode_frac: 0.5,
+        adapter: Some("a".to_owned()),
+        isl: 40,
+    };
+    assert_eq!(blocks.question.lock().unwrap().take(), Some(question));
     blocks.take(1);
     assert!(pool.admit(Request::new(40)).is_waiting());
 }
@@ -299,12 +318,17 @@ fn constraints_that_the_pair_can_not_meet_are_refused_at_once() {
     let pinned = |worker| Request::new(16).decode(Constraints::new().pin(Target::worker(worker)));
     assert_eq!(pool.admit(pinned(2)).wait().unwrap_err(), Error::NoEndpoints);
     assert!(!taken(&mut pool.admit(pinned(1))).waited);
-    // One that waits is refused when its turn finds that out.
+    // One that waits is refused when its turn finds that out, and not the one behind it.
     blocks.take(6);
     let mut waits = pool.admit(pinned(1));
-    assert!(waits.is_waiting());
+    let mut behind = pool.admit(Request::new(16));
+    assert!(waits.is_waiting() && behind.is_waiting());
+    blocks.worker_gone.store(true, Ordering::SeqCst);
+    blocks.signal();
+    assert_eq!(waits.try_take().unwrap().unwrap_err(), Error::NoEndpoints);
+    assert!(behind.is_waiting());
     blocks.free(6);
-    drop(taken(&mut waits));
+    drop(taken(&mut behind));
     assert_empty(&pool);
 }
 

@@ -266,7 +266,7 @@ fn another_policy_at_the_decode_pool_does_not_change_what_it_is_asked() {
             let admitted = |round: usize| {
                 // With and without an adapter: computed for it, and answered from what is cached.
                 let request = Request::new(16).do_not_queue();
-                let request = if round % 2 == 0 { request.lora("a") } else { request };
+                let request = if round.is_multiple_of(2) { request.lora("a") } else { request };
                 prefill.admit(request).wait().is_ok()
             };
             (0..ROUNDS).filter(|&round| admitted(round)).count()

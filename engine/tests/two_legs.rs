@@ -156,6 +156,78 @@ fn when_the_decode_leg_is_refused_its_hold_going_back_wakes_one_who_waits_for_de
     assert_nothing_left(&prefill, &decode);
 }
 
+#[test]
+fn a_leg_lands_on_its_holds_rank_unless_that_is_gone_or_excluded_or_a_fresh_choice_is_asked_for() {
+    type Leg = fn(&Pool, Hold) -> Result<Booking, Box<RefusedLeg>>;
+    let on = |rank: u32| Constraints::new().pin(Target::rank(DECODE, rank));
+    let legs: [(&str, Leg, u32); 5] = [
+        ("as it is", |pool, hold| pool.book_leg(hold, &Request::new(64)), 0),
+        // Dearer by 4 blocks, and chosen all the same.
+        (
+            "with a dear rank",
+            |pool, hold| {
+                let _dear = pool.import(Rank::new(DECODE, 0), &Request::new(64)).unwrap();
+                pool.book_leg(hold, &Request::new(64))
+            },
+            0,
+        ),
+        (
+            "afresh",
+            |pool, hold| {
+                let _dear = pool.import(Rank::new(DECODE, 0), &Request::new(64)).unwrap();
+                pool.book_leg_afresh(hold, &Request::new(64))
+            },
+            1,
+        ),
+        (
+            "excluded",
+            |pool, hold| {
+                let constraints = Constraints::new().pin(Target::rank(DECODE, 1));
+                pool.book_leg(hold, &Request::new(64).constraints(constraints))
+            },
+            1,
+        ),
+        (
+            "gone",
+            |pool, hold| {
+                pool.upsert(WorkerSpec::new(DECODE).ranks(1, 1).total_kv_blocks(20)).unwrap();
+                let leg = pool.book_leg(hold, &Request::new(64));
+                pool.upsert(WorkerSpec::new(DECODE).ranks(0, 2).total_kv_blocks(20)).unwrap();
+                leg
+            },
+            1,
+        ),
+    ];
+    for (name, book, lands_on) in legs {
+        let (prefill, decode) = two_pools();
+        let admitted = prefill.admit(Request::new(64).decode(on(0))).wait().unwrap();
+        let hold = admitted.hold.unwrap();
+        assert_eq!(hold.rank(), Some(Rank::new(DECODE, 0)), "{name}");
+        let leg = book(&decode, hold).expect(name);
+        assert_eq!(leg.rank(), Rank::new(DECODE, lands_on), "{name}");
+        assert_eq!(sum(&decode), (0, 4, 0, 1, 0), "{name}: the hold is over");
+        drop((leg, admitted.booking));
+        assert_nothing_left(&prefill, &decode);
+    }
+}
+
+#[test]
+fn a_hold_of_another_pool_is_given_back_once_the_leg_is_booked_and_kept_if_it_is_refused() {
+    let (prefill, decode) = two_pools();
+    let (_, other) = two_pools();
+    let admitted = prefill.admit(Request::new(64)).wait().unwrap();
+    other.set_overloaded(WorkerId(DECODE), true, None);
+    let refused = other.book_leg(admitted.hold.unwrap(), &Request::new(64)).unwrap_err();
+    assert_eq!(refused.error, Error::AllEligibleWorkersOverloaded);
+    assert_eq!(sum(&decode), (0, 0, 4, 0, 0));
+    other.set_overloaded(WorkerId(DECODE), false, None);
+    let leg = other.book_leg(refused.hold, &Request::new(64)).unwrap();
+    assert_eq!((sum(&decode), sum(&other)), (NOTHING, (0, 4, 0, 1, 0)));
+    drop((leg, admitted.booking));
+    assert_nothing_left(&prefill, &decode);
+    assert_eq!(sum(&other), NOTHING);
+}
+
 /// The steps of a request with two legs. At each of them it can be cancelled.
 const STEPS: [&str; 13] = [
     "waiting",
