@@ -463,14 +463,16 @@ fn a_decode_pool_without_a_queue_wakes_the_prefill_queue_and_its_own_subscribers
 fn a_pair_dropped_while_it_is_asked_leaves_nobody_asleep_and_nobody_stuck() {
     const ROUNDS: usize = 5_000;
     let policy = profile(0.5);
+    let long = Arc::new(Constraints::new().allow(1..4_000));
     let (mut asleep, mut behind) = (0, 0);
     let steps = std::sync::Barrier::new(2);
     let slot: Mutex<Option<Pool>> = Mutex::new(None);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for _ in 0..ROUNDS {
+            for round in 0..ROUNDS {
                 steps.wait();
                 let decode = slot.lock().unwrap().take();
+                (0..round % 64 * 100).for_each(|_| std::hint::spin_loop());
                 drop(decode);
                 steps.wait();
             }
@@ -488,9 +490,10 @@ fn a_pair_dropped_while_it_is_asked_leaves_nobody_asleep_and_nobody_stuck() {
             assert!(first.is_waiting());
             *slot.lock().unwrap() = Some(decode);
             steps.wait();
-            // Asks for its constraints, in no drain; then, in one, for room.
-            let constrained = Request::new(16).decode(Constraints::new().allow([1]));
-            let request = if round % 2 == 0 { constrained } else { Request::new(16) };
+            // Asks for its constraints, in no drain, for as long as that takes; then, in one, for
+            // room.
+            let constrained = Request::new(16).decode(long.clone());
+            let request = if round.is_multiple_of(8) { Request::new(16) } else { constrained };
             let second = prefill.admit(request);
             behind += usize::from(second.is_waiting());
             steps.wait();
