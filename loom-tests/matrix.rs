@@ -29,6 +29,9 @@ struct Control {
 }
 
 const SLEEPS: &str = "a waiter sleeps beside room";
+/// What the models of a pair that goes or comes fail on.
+const GONE: &str = "a waiter sleeps for a pair that is gone";
+const HAD: &str = "a waiter sleeps for the pair it had";
 /// The row's own check: more is taken off than is on it.
 const BELOW_ZERO: &str = "Row(0 tokens, 0 blocks) - Load";
 
@@ -604,6 +607,74 @@ const MODELS: &[Model] = &[
             )],
             fails_on: &["the row is what was booked"],
         }],
+    },
+    Model {
+        number: 7,
+        sentence: "a_pair_that_is_dropped_while_it_is_asked_leaves_nobody_asleep",
+        file: "m07_pair_dropped",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "the_drop_says_nothing",
+                file: "models/pool.rs",
+                patches: &[(
+                    "            fence(Ordering::Acquire);\n            self.signal.release_and_tell();\n",
+                    "            fence(Ordering::Acquire);\n",
+                )],
+                fails_on: &[GONE],
+            },
+            Control {
+                removed: "the_drop_says_so_before_the_last_reference_is_gone",
+                file: "models/pool.rs",
+                patches: &[
+                    (
+                        "        let last = self.references.fetch_sub(1, Ordering::Release) == 1;\n",
+                        "        if self.references.load(Ordering::Relaxed) == 1 {\n            self.signal.release_and_tell();\n        }\n        let last = self.references.fetch_sub(1, Ordering::Release) == 1;\n",
+                    ),
+                    (
+                        "            fence(Ordering::Acquire);\n            self.signal.release_and_tell();\n",
+                        "            fence(Ordering::Acquire);\n",
+                    ),
+                ],
+                fails_on: &[GONE],
+            },
+            Control {
+                removed: "who_asks_lets_go_of_the_last_reference_quietly",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        let last = pair.let_go();\n",
+                    "        let last = pair.references.fetch_sub(1, Ordering::Release) == 1;\n",
+                )],
+                fails_on: &[GONE],
+            },
+            Control {
+                removed: "it_is_let_go_of_under_the_lock_that_it_is_found_under",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        let there = {\n            let _known = known.lock();\n            pair.upgrade()\n        };\n",
+                    "        let _known = known.lock();\n        let there = pair.upgrade();\n",
+                )],
+                fails_on: &["deadlock"],
+            },
+            Control {
+                removed: "who_is_told_inside_a_turn_is_forgotten",
+                file: "room/turn.rs",
+                patches: &[("            turns.later.push_back(party.clone());\n", "")],
+                fails_on: &[GONE],
+            },
+            Control {
+                removed: "the_queue_registers_at_its_own_signal_alone",
+                file: "queue/waiting.rs",
+                patches: &[(
+                    "            for signal in &inner.signals {\n                signal.register();",
+                    "            for signal in inner.signals.iter().take(1) {\n                signal.register();",
+                )],
+                fails_on: &[GONE],
+            },
+        ],
     },
     Model {
         number: 8,
@@ -1219,6 +1290,82 @@ const MODELS: &[Model] = &[
             )],
             fails_on: &[SLEEPS],
         }],
+    },
+    Model {
+        number: 16,
+        sentence: "who_waits_is_let_in_by_a_pair_that_is_installed_full_and_then_has_room",
+        file: "m16_pair_installed",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "published_before_it_is_subscribed_to",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        self.subscribe(pair);\n        late.store(Arc::new(pair.clone()));\n        self.signal.release_and_tell();\n",
+                    "        late.store(Arc::new(pair.clone()));\n        self.signal.release_and_tell();\n        self.subscribe(pair);\n",
+                )],
+                fails_on: &[HAD],
+            },
+            Control {
+                removed: "drained_before_it_is_published",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        late.store(Arc::new(pair.clone()));\n        self.signal.release_and_tell();\n",
+                    "        self.signal.release_and_tell();\n        late.store(Arc::new(pair.clone()));\n",
+                )],
+                fails_on: &[HAD],
+            },
+            Control {
+                removed: "what_waits_already_is_not_registered",
+                file: "queue/waiting.rs",
+                patches: &[(
+                    "        if self.count() > 0 {\n            signal.register();\n        }\n",
+                    "",
+                )],
+                fails_on: &[HAD],
+            },
+        ],
+    },
+    Model {
+        number: 16,
+        sentence: "whoever_enters_while_a_pair_with_room_is_installed_is_let_in",
+        file: "m16_pair_and_newcomer",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "no_drain_when_it_is_installed",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        late.store(Arc::new(pair.clone()));\n        self.signal.release_and_tell();\n",
+                    "        late.store(Arc::new(pair.clone()));\n",
+                )],
+                fails_on: &[HAD],
+            },
+            Control {
+                removed: "the_installation_publishes_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(EPOCH, Ordering::Acquire);",
+                )],
+                fails_on: &[HAD],
+            },
+            Control {
+                removed: "who_enters_sees_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(PARTY, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(PARTY, Ordering::Release);",
+                )],
+                fails_on: &[HAD],
+            },
+        ],
     },
     Model {
         number: 17,

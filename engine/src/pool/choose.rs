@@ -373,7 +373,7 @@ impl<'a> Caller<'a> {
                     {
                         match self.inner.me().hold_at_pair(request, class, frac) {
                             Ok(held) => *hold = held,
-                            Err(()) => {
+                            Err(failed) => {
                                 // Both land or neither does. The roll-back is told to all; only a
                                 // drain does not tell itself, for what it would find is what it
                                 // has just found. A newcomer does: a drain may have looked while
@@ -385,6 +385,9 @@ impl<'a> Caller<'a> {
                                         }
                                         false => self.inner.signal.release_and_tell(),
                                     }
+                                }
+                                if let Some(error) = failed {
+                                    return Err(error);
                                 }
                                 let until = Time::NEVER;
                                 return Ok(Tried::Closed(Closed { why: Why::Pair, until }));
