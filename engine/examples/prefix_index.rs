@@ -7,6 +7,7 @@
 //! ```sh
 //! cargo run --release -p vacancy --example prefix_index
 //! ```
+
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use vacancy::{Overlap, Pool, Prompt, Rank, Request, WorkerSpec};

@@ -6,6 +6,7 @@
 //! curl -s localhost:8100/generate -H 'content-type: application/json' -d '{"tokens": 2048}'
 //! curl -s localhost:8100/load
 //! ```
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};

@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo run --release -p vacancy --example threads
 //! ```
+
 use std::error::Error;
 use std::thread;
 use std::time::{Duration, Instant};
