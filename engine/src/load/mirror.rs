@@ -161,16 +161,26 @@ impl Mirrors {
     }
 
     /// Keeps what was put on a row for an `Add`.
-    pub(crate) fn added(&mut self, event: &LoadEvent, landed: Landed) {
+    pub(crate) fn added(&mut self, event: &LoadEvent, mut landed: Landed) {
         let router = self.routers.entry(event.router).or_default();
         let early = router.early.remove(&event.booking).unwrap_or_default();
+        landed.prefill_done |= early.prefill_completed;
         let moved = early.moved.map_or(0, |(seq, _)| seq);
         router.live.insert(event.booking, Mirrored { landed, moved });
     }
 
-    /// Takes out one booking, whose rank is not known here any more.
+    /// Takes out one booking, which has moved to a rank that is not known here. What was said of it
+    /// stays known: its `Add`, should it come again, must not bring it back where it was.
     pub(crate) fn lose(&mut self, event: &LoadEvent) -> Option<Mirrored> {
-        self.routers.get_mut(&event.router)?.live.remove(&event.booking)
+        let router = self.routers.get_mut(&event.router)?;
+        let lost = router.live.remove(&event.booking)?;
+        let early = router.early(event.booking);
+        if let LoadChange::Move { rank } = event.change {
+            early.moved = Some((event.seq, rank));
+        }
+        early.prefill_completed = lost.landed.prefill_done;
+        early.output = lost.landed.output();
+        Some(lost)
     }
 
     /// Takes out everything of a router.
