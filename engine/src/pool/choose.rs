@@ -18,7 +18,7 @@ use crate::pass::pick::Rng;
 use crate::pass::summary::pick_for;
 use crate::pins::pin;
 use crate::pool::admit::Why;
-use crate::pool::hold::Hold;
+use crate::pool::hold::{Hold, NotHeld};
 use crate::pool::pair::Consulted;
 use crate::pool::{Handle, Inner, Pool, Stripe};
 use crate::queue::policy::{ClassId, Profile};
@@ -218,7 +218,10 @@ impl Inner {
             self.owe_signal(room);
             Refusal::Full(row)
         };
-        let has_room = || sibling_with_room(view, &ask.eligible, block, lane);
+        let has_room = || {
+            sibling_with_room(view, &ask.eligible, block, lane)
+                || Inner::hold_leaves_room_beside(view, ask, proposal.slot)
+        };
         slot::land_beside(land, has_room, give_back)
     }
 
@@ -371,7 +374,7 @@ impl<'a> Caller<'a> {
                     {
                         match self.inner.me().hold_at_pair(request, class, frac) {
                             Ok(held) => *hold = held,
-                            Err(()) => {
+                            Err(none) => {
                                 // Both land or neither does. The roll-back is told to all; only a
                                 // drain does not tell itself, for what it would find is what it
                                 // has just found. A newcomer does: a drain may have looked while
@@ -383,6 +386,9 @@ impl<'a> Caller<'a> {
                                         }
                                         false => self.inner.signal.release_and_tell(),
                                     }
+                                }
+                                if let NotHeld::Overflow(rank) = none {
+                                    return Err(Error::RowOverflow { rank });
                                 }
                                 let until = Time::NEVER;
                                 return Ok(Tried::Closed(Closed { why: Why::Pair, until }));

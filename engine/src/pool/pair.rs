@@ -21,7 +21,7 @@ use crate::pass::lanes::Column;
 use crate::pins::pin;
 use crate::pool::choose::with_arena;
 use crate::pool::drain::Epochs;
-use crate::pool::hold::{Hold, SetAside};
+use crate::pool::hold::{Hold, NotHeld};
 use crate::pool::{Handle, Inner, Pool};
 use crate::request::{Constraints, Request};
 use crate::room::pair::{HoldOffer, PairAsk, PairRoom, PairTold, PairWaker, PairedPool};
@@ -233,13 +233,17 @@ impl Inner {
         }
     }
 
-    /// Sets room aside at the pair. `Err`: it has gone since it was checked.
+    /// Sets room aside at the pair. A pair that was shut down is as good as gone: it reports room,
+    /// and there is nothing to set aside.
+    ///
+    /// # Errors
+    /// Why there is no hold although there was room when it was checked.
     pub(crate) fn hold_at_pair(
         self: &Arc<Self>,
         request: &Request,
         class: &Name,
         frac: f64,
-    ) -> Result<Option<Hold>, ()> {
+    ) -> Result<Option<Hold>, NotHeld> {
         if !self.settings.holds {
             return Ok(None);
         }
@@ -249,15 +253,14 @@ impl Inner {
                 match hook.hold(&PairAsk { request, class, decode_frac: frac }) {
                     HoldOffer::NotOffered => Ok(None),
                     HoldOffer::Held(held) => Ok(Some(Hold::foreign(held))),
-                    HoldOffer::NoRoom => Err(()),
+                    HoldOffer::NoRoom => Err(NotHeld::NoRoom),
                 }
             }
             Some(Pair::Own(pair)) => match self.decode_pool(pair) {
-                None => Ok(None),
-                Some(decode) => match decode.set_aside(request, frac) {
-                    SetAside::Held(hold) => Ok(Some(hold)),
-                    SetAside::NoRoom => Err(()),
-                },
+                Some(decode) if decode.inner.check_open().is_ok() => {
+                    decode.set_aside(request, frac).map(Some)
+                }
+                _ => Ok(None),
             },
         }
     }
@@ -278,12 +281,14 @@ impl Inner {
 
     /// Whether some declared rank of the pair meets a request's decode-side constraints.
     pub(crate) fn pair_may_ever(&self, request: &Request) -> bool {
-        if request.decode.is_none() {
+        if !request.decode.as_ref().is_some_and(|c| c.restricts()) {
             return true;
         }
         match self.pair.load().as_deref() {
             Some(Pair::Own(pair)) => match pair.known.lock().handle.upgrade() {
-                Some(decode) => decode.inner.declares_for(request),
+                Some(decode) => {
+                    decode.inner.check_open().is_err() || decode.inner.declares_for(request)
+                }
                 None => true,
             },
             _ => true,
@@ -352,7 +357,9 @@ impl Inner {
                 let guard = pin();
                 let view = self.view.load(&guard);
                 let eligible = Inner::decode_lanes(view, request, Availability::Required, arena);
-                if !eligible.any(view)
+                // An adapter never makes a wait impossible.
+                if request.decode.as_ref().is_some_and(|c| c.restricts())
+                    && !eligible.any(view)
                     && !Inner::decode_lanes(view, request, Availability::Ignored, arena).any(view)
                 {
                     return PairRoom::NoEndpoints;
