@@ -52,6 +52,11 @@ proptest! {
     ) {
         Driver::new(config).run(ops).map_err(TestCaseError::fail)?;
     }
+
+    #[test]
+    fn two_pools_answer_as_their_reference_does((config, ops) in case(Mixture::Pair, 160)) {
+        Driver::new(config).run(ops).map_err(TestCaseError::fail)?;
+    }
 }
 
 /// A case from a seed.
@@ -84,7 +89,8 @@ fn shortest(config: &Config, mut ops: Vec<Op>) -> String {
 /// Runs many cases; whatever of `events` they met fewer than 10 times is a gap in the mixture.
 fn meets(mixture: Mixture, cases: u64, steps: usize, events: &[&str]) {
     let mut seen = Seen::new();
-    for seed in 0..cases {
+    let long = std::env::var("VACANCY_LONG").is_ok_and(|long| long == "1");
+    for seed in 0..if long { cases * 50 } else { cases } {
         let (config, ops) = seeded(mixture, seed, steps);
         let met = Driver::new(config.clone())
             .run(ops.clone())
@@ -100,7 +106,7 @@ fn meets(mixture: Mixture, cases: u64, steps: usize, events: &[&str]) {
 fn the_mixture_meets_every_refusal_and_every_event_that_matters() {
     meets(
         Mixture::Plain,
-        400,
+        800,
         100,
         &[
             "choice",
@@ -137,6 +143,30 @@ fn the_crowd_waits_in_several_classes_and_lanes_and_is_let_in_or_refused() {
     let events =
         ["let in", "let in after a wait", "refused while waiting", "WouldQueue", "ten wait"];
     meets(Mixture::Crowd, 300, 160, &events);
+}
+
+#[test]
+fn two_pools_hold_convert_and_give_back_as_the_reference_does() {
+    let events = [
+        "let in with a hold",
+        "let in after a wait",
+        "refused while waiting",
+        "leg in its hold's place",
+        "leg elsewhere",
+        "leg weighed afresh",
+        "leg refused",
+        "hold ran out",
+        "router fell silent",
+        "peer taken",
+        "peer echo",
+        "peer dropped",
+        "lease ran out",
+        "NoEndpoints",
+        "WouldQueue",
+        "DuplicateRequest",
+        "Closed",
+    ];
+    meets(Mixture::Pair, 400, 160, &events);
 }
 
 /// Two workers, and a class that waits while anything is active on every rank that it may use.
