@@ -455,17 +455,21 @@ impl Pool {
             room |= inner.give_back(&mut lapsed.value);
         }
         expired.leases.sort();
-        let holds = inner.holds.expire(now);
-        expired.holds = holds.iter().map(|lapsed| (lapsed.id, lapsed.value.rank())).collect();
+        // Nobody is told before everything that ends at this instant has ended: a drain in between
+        // would choose by what is about to go.
+        let mut pairs = Vec::new();
+        for lapsed in inner.holds.expire(now) {
+            expired.holds.push((lapsed.id, lapsed.value.rank()));
+            pairs.extend(lapsed.value.give_back_untold());
+        }
         expired.holds.sort();
-        expired.peers = inner.expire_peers(now);
+        expired.peers = inner.expire_peers(now, &mut room);
         let marks: &mut Vec<WorkerId> = &mut expired.marks;
         inner
             .edit(|writer| Ok(writer.lapse_marks(now, marks)))
             .expect("ending a mark is not refused");
-        // Given back as they are dropped, which lets in whoever waits for the pair: after all else
-        // that ends at this instant.
-        drop(holds);
+        // A paired pool's drain before those that wait on it.
+        pairs.iter().for_each(|pair| pair.inner.signal_if(true));
         inner.signal_if(room);
         expired
     }

@@ -81,6 +81,13 @@ impl Hold {
     /// Gives the room back now; the same as dropping the hold.
     pub fn release(self) {}
 
+    /// Gives the room back and tells nobody: answers whom to tell that there is room.
+    pub(crate) fn give_back_untold(mut self) -> Option<Arc<Handle>> {
+        let Kind::Own { handle, landed } = &mut self.0 else { return None };
+        let room = handle.inner.give_back(&mut landed.take()?);
+        room.then(|| Arc::clone(handle))
+    }
+
     fn landed_in(&mut self, inner: &Inner) -> Option<&mut Landed> {
         match &mut self.0 {
             Kind::Own { handle, landed } if std::ptr::eq(&*handle.inner, inner) => landed.as_mut(),

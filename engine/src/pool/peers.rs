@@ -207,19 +207,18 @@ impl Pool {
 }
 
 impl Inner {
-    /// Drops the mirrors of routers that have been silent for the whole lease.
-    pub(crate) fn expire_peers(&self, now: Time) -> Vec<RouterId> {
+    /// Drops the mirrors of routers that have been silent for the whole lease. Whether a row went
+    /// down by it is left in `room`, to be told.
+    pub(crate) fn expire_peers(&self, now: Time, room: &mut bool) -> Vec<RouterId> {
         let Some(lease) = self.settings.lease else { return Vec::new() };
         let mut silent = self.peers.mirrors.lock().silent(lease, now);
         silent.sort();
-        let mut room = false;
         for &router in &silent {
             let gone = self.peers.mirrors.lock().gone(router);
             for mut mirrored in gone {
-                room |= self.give_back(&mut mirrored.landed);
+                *room |= self.give_back(&mut mirrored.landed);
             }
         }
-        self.signal_if(room);
         silent
     }
 
