@@ -150,7 +150,8 @@ fn a_class_without_a_decode_fraction_is_not_refused_for_the_pair() {
     let busy = [7, 8].map(|id| prefill.import(Rank::new(id, 0), &Request::new(16)).unwrap());
     let never = Constraints::new().taint("nobody has it");
     let mut waits = prefill.admit(Request::new(16).decode(never));
-    decode.upsert(worker(2)).expect("a valid worker");
+    // Who waits is looked at again, as one who may have become impossible.
+    decode.upsert(worker(2).taint("x")).expect("a valid worker");
     assert!(waits.try_take().is_none(), "it waits for its own pool");
     drop(busy);
     assert!(waits.try_take().expect("let in").is_ok());
