@@ -160,13 +160,10 @@ impl Driver {
 
     fn step(&mut self, op: &Op) -> Result<(), Difference> {
         let epochs = (self.own.pool.epoch(), self.pair.as_ref().map(|side| side.pool.epoch()));
-        let before = self.own.waits().then(|| self.model.queue_in_words());
         let step = self.model.step(op);
         self.answer(op, step.outcome)?;
-        self.events().map_err(|why| match before {
-            Some(queue) => format!("{why}\nbefore that: {queue}"),
-            None => why,
-        })?;
+        let told = self.events();
+        told.map_err(|why| format!("{why}\nwho waits then: {}", self.model.queue_in_words()))?;
         if step.epoch_moves && self.own.pool.epoch() == epochs.0 {
             return Err("room may have appeared, but the epoch stands still".into());
         }

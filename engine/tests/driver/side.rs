@@ -477,18 +477,16 @@ impl Side {
             Err(Error::RowOverflow { rank }) => {
                 // Of its own rank, or of the one where room would have been set aside.
                 let own = pick.candidates.iter().any(|c| c.rank == *rank && !c.fits);
-                (if own { *rank } else { pick.candidates[0].rank }, Some(*rank))
+                if own { (*rank, None) } else { (pick.candidates[0].rank, Some(*rank)) }
             }
             Err(other) => return differ("answer", other, pick),
         };
         let Some(candidate) = pick.candidates.iter().find(|c| c.rank == rank) else {
             return differ("rank", got, pick);
         };
-        // Where room would have been set aside, had it fitted.
-        let hold = hold.or(over.filter(|over| *over != rank));
-        match (got, model.settle_with(rank, hold)) {
+        match (got, model.settle_with(rank, hold.or(over))) {
             (Ok(choice), Ok(())) => explained(choice, candidate, pick),
-            (Err(_), Err(Error::RowOverflow { rank })) => same("overflow", over, Some(rank)),
+            (Err(got), Err(want)) => same("overflow", got, &want),
             (got, booked) => differ("row", got, booked),
         }
     }

@@ -32,9 +32,8 @@ impl Model {
             Some((*ticket, Refusal::from(why)))
         });
         if let Some((ticket, why)) = refused {
-            match why {
-                Refusal::Is(Error::DeadlineExceeded) => self.counters.expired += 1,
-                _ => {}
+            if let Refusal::Is(Error::DeadlineExceeded) = why {
+                self.counters.expired += 1;
             }
             return Some(self.refuse(ticket, why));
         }

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use vacancy::{Rank, Signals, Time};
 
+/// The last value of each of a rank's two signals, and when it was heard.
+type Heard = [Option<(u64, Time)>; 2];
+
 /// Everything heard, by rank and the life that it was in.
 #[derive(Clone, Debug, Default)]
 pub struct Monitor {
-    heard: BTreeMap<(Rank, u64), [Option<(u64, Time)>; 2]>,
+    heard: BTreeMap<(Rank, u64), Heard>,
 }
 
 impl Monitor {

@@ -126,7 +126,7 @@ pub enum LegRequest {
     /// What the room was set aside for, with these constraints.
     Same(Option<Arc<Constraints>>),
     /// Something else.
-    Other(Request),
+    Other(Box<Request>),
 }
 
 /// Where numbers come from.
@@ -295,8 +295,11 @@ impl Op {
             | Op::Admit(r)
             | Op::AdmitAs(_, r)
             | Op::BookAs(_, r)
-            | Op::Leg(_, Leg { request: LegRequest::Other(r), .. })
             | Op::ImportAs(_, _, r) => {
+                r.now = anchor(r.now);
+                r.due = r.due.map(anchor);
+            }
+            Op::Leg(_, Leg { request: LegRequest::Other(r), .. }) => {
                 r.now = anchor(r.now);
                 r.due = r.due.map(anchor);
             }
@@ -313,8 +316,8 @@ impl Op {
             | Op::BookAs(_, r)
             | Op::Admit(r)
             | Op::AdmitAs(_, r)
-            | Op::Leg(_, Leg { request: LegRequest::Other(r), .. })
             | Op::ImportAs(_, _, r) => Some(r.now),
+            Op::Leg(_, Leg { request: LegRequest::Other(r), .. }) => Some(r.now),
             Op::Observe(_, _, now) | Op::Peer(_, now) => Some(*now),
             Op::Pair(op) => op.now(),
             _ => None,

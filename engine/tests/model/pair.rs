@@ -63,7 +63,7 @@ impl Model {
     /// The request of the decode leg `leg` of the hold `nth`.
     pub fn leg_request(&self, nth: usize, leg: &LegRequest) -> Request {
         match leg {
-            LegRequest::Other(request) => request.clone(),
+            LegRequest::Other(request) => Request::clone(request),
             LegRequest::Same(constraints) => {
                 let pair = self.pair.as_ref().expect("a pair");
                 let mut request = pair.bookings[&self.holds[nth]].request.clone();

@@ -62,10 +62,12 @@ fn limit(b: &mut Bytes<'_>) -> (u32, u32) {
 
 impl Block {
     fn draw(b: &mut Bytes<'_>) -> Block {
-        let mut weights = Weights::default();
-        weights.device = finite(weight(b));
-        weights.prefill_scale = finite(weight(b));
-        weights.request = finite(weight(b));
+        let weights = Weights {
+            device: finite(weight(b)),
+            prefill_scale: finite(weight(b)),
+            request: finite(weight(b)),
+            ..Weights::default()
+        };
         let track = Tracking {
             block_size: [16, 1, 48, 128, 3, u32::MAX][b.roll(6) as usize],
             prefill: b.roll(4) != 3,

@@ -59,6 +59,8 @@ mod load {
 mod pass {
     pub(crate) mod backend;
     pub(crate) mod lanes;
+    // For the back-ends' own tests, which a check of all targets compiles.
+    pub(crate) mod pick;
 }
 /// What `load::slot` takes its atomics from.
 mod sync {

@@ -373,10 +373,11 @@ pub(super) fn constraints(d: &mut dyn Dice) -> Constraints {
 
 /// What a worker says of one of its ranks.
 pub(super) fn signals(d: &mut dyn Dice) -> Signals {
-    let mut said = Signals::default();
-    said.kv_used_blocks = (d.roll(3) != 2).then(|| of(d, &[100, 0, 8, 4, 5, 50]));
-    said.active_decode_blocks = (d.roll(3) == 2).then(|| of(d, &[100, 0, 8, 4, 5, 50]));
-    said
+    let values = [100, 0, 8, 4, 5, 50];
+    Signals {
+        kv_used_blocks: (d.roll(3) != 2).then(|| of(d, &values)),
+        active_decode_blocks: (d.roll(3) == 2).then(|| of(d, &values)),
+    }
 }
 
 /// What another router tells: of few bookings, in no order.
@@ -403,7 +404,7 @@ pub(super) fn leg(d: &mut dyn Dice, config: &Config, id: Option<RequestId>) -> L
     let request = match d.roll(8) {
         0..=4 => LegRequest::Same(None),
         5 | 6 => LegRequest::Same(Some(Arc::new(constraints(d)))),
-        _ => LegRequest::Other(request(d, pair(config))),
+        _ => LegRequest::Other(Box::new(request(d, pair(config)))),
     };
     Leg { id, afresh: false, request }
 }
