@@ -62,6 +62,14 @@ mod pass {
     // For the back-ends' own tests, which a check of all targets compiles.
     pub(crate) mod pick;
 }
+/// What the tests of `pass::pick` walk a set of lanes with.
+mod fleet {
+    pub(crate) mod block {
+        pub(crate) fn lanes(set: u64) -> impl Iterator<Item = usize> {
+            (0..64).filter(move |lane| set >> lane & 1 == 1)
+        }
+    }
+}
 /// What `load::slot` takes its atomics from.
 mod sync {
     pub(crate) mod atomic {
