@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let first = pool.book(&request(&index)?)?;
     println!("first:  {first:?}");
     assert_eq!((first.rank(), first.choice().cached_tokens), (warm, 6 * BLOCK_SIZE));
-    assert_eq!(pool.load(warm).map(|load| load.prefill_tokens), Some(2 * u64::from(BLOCK_SIZE)));
+    assert_eq!(pool.load(warm).map(|load| load.prefill_tokens), Some(2 * BLOCK_SIZE));
 
     // Once its first block is evicted, nothing behind it counts.
     index.evict(warm, chain[0]);

@@ -96,10 +96,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let timers = vacancy::timers::drive(pool, move || clock.now(), Duration::from_millis(5));
     tokio::spawn(timers);
 
-    let routes = Router::new()
-        .route("/generate", post(generate))
-        .route("/load", get(load))
-        .with_state(host);
+    let routes =
+        Router::new().route("/generate", post(generate)).route("/load", get(load)).with_state(host);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8100").await?;
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, routes).await?;

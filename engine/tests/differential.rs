@@ -52,6 +52,11 @@ proptest! {
     ) {
         Driver::new(config).run(ops).map_err(TestCaseError::fail)?;
     }
+
+    #[test]
+    fn two_pools_answer_as_their_reference_does((config, ops) in case(Mixture::Pair, 160)) {
+        Driver::new(config).run(ops).map_err(TestCaseError::fail)?;
+    }
 }
 
 /// A case from a seed.
@@ -84,7 +89,8 @@ fn shortest(config: &Config, mut ops: Vec<Op>) -> String {
 /// Runs many cases; whatever of `events` they met fewer than 10 times is a gap in the mixture.
 fn meets(mixture: Mixture, cases: u64, steps: usize, events: &[&str]) {
     let mut seen = Seen::new();
-    for seed in 0..cases {
+    let long = std::env::var("VACANCY_LONG").is_ok_and(|long| long == "1");
+    for seed in 0..if long { cases * 50 } else { cases } {
         let (config, ops) = seeded(mixture, seed, steps);
         let met = Driver::new(config.clone())
             .run(ops.clone())
@@ -100,7 +106,7 @@ fn meets(mixture: Mixture, cases: u64, steps: usize, events: &[&str]) {
 fn the_mixture_meets_every_refusal_and_every_event_that_matters() {
     meets(
         Mixture::Plain,
-        400,
+        800,
         100,
         &[
             "choice",
@@ -137,6 +143,30 @@ fn the_crowd_waits_in_several_classes_and_lanes_and_is_let_in_or_refused() {
     let events =
         ["let in", "let in after a wait", "refused while waiting", "WouldQueue", "ten wait"];
     meets(Mixture::Crowd, 300, 160, &events);
+}
+
+#[test]
+fn two_pools_hold_convert_and_give_back_as_the_reference_does() {
+    let events = [
+        "let in with a hold",
+        "let in after a wait",
+        "refused while waiting",
+        "leg in its hold's place",
+        "leg elsewhere",
+        "leg weighed afresh",
+        "leg refused",
+        "hold ran out",
+        "router fell silent",
+        "peer taken",
+        "peer echo",
+        "peer dropped",
+        "lease ran out",
+        "NoEndpoints",
+        "WouldQueue",
+        "DuplicateRequest",
+        "Closed",
+    ];
+    meets(Mixture::Pair, 400, 160, &events);
 }
 
 /// Two workers, and a class that waits while anything is active on every rank that it may use.
@@ -232,42 +262,58 @@ type Change = fn(&mut Config);
 
 #[test]
 fn a_reference_that_goes_by_another_rule_is_told_apart() {
-    let rules: [(&str, bool, Change); 10] = [
-        ("block size", false, |c| c.block_size += 1),
-        ("prefill", false, |c| c.track_prefill = !c.track_prefill),
-        ("blocks", false, |c| c.track_blocks = !c.track_blocks),
-        ("host weight", false, |c| c.weights.host += 0.5),
-        ("request weight", false, |c| c.weights.request += 0.5),
-        ("decay", false, |c| c.weights.decay += 1.0),
-        ("quanta", true, |c| {
+    let (plain, crowd, pair) = (Mixture::Plain, Mixture::Crowd, Mixture::Pair);
+    let rules: [(&str, Mixture, Change); 18] = [
+        ("block size", plain, |c| c.block_size += 1),
+        ("prefill", plain, |c| c.track_prefill = !c.track_prefill),
+        ("blocks", plain, |c| c.track_blocks = !c.track_blocks),
+        ("host weight", plain, |c| c.weights.host += 0.5),
+        ("request weight", plain, |c| c.weights.request += 0.5),
+        ("decay", plain, |c| c.weights.decay += 1.0),
+        ("quanta", crowd, |c| {
             if let Some(policy) = &mut c.policy {
                 policy.classes.iter_mut().for_each(|class| class.quantum = 7);
             }
         }),
-        ("order", true, |c| {
+        ("order", crowd, |c| {
             if let Some(policy) = &mut c.policy {
                 for class in &mut policy.classes {
                     class.order = model::queue::Order::Edf;
                 }
             }
         }),
-        ("thresholds", true, |c| {
+        ("thresholds", crowd, |c| {
             if let Some(policy) = &mut c.policy {
                 for class in &mut policy.classes {
                     class.thresholds.prefill_tokens = Some(17);
                 }
             }
         }),
-        ("scope", false, |c| {
+        ("scope", plain, |c| {
             c.scope = match c.scope {
                 model::Scope::Worker => model::Scope::Rank,
                 model::Scope::Rank => model::Scope::Worker,
             };
         }),
+        ("own name", plain, |c| c.router = vacancy::RouterId(1)),
+        ("time to live", plain, |c| c.signal_ttl = std::time::Duration::from_millis(1)),
+        ("holds", pair, |c| c.holds = !c.holds),
+        ("one handle", pair, |c| c.shared_rejects = !c.shared_rejects),
+        ("the pair's block size", pair, |c| {
+            c.pair.as_mut().expect("a pair").block_size += 1;
+        }),
+        ("the pair's blocks", pair, |c| {
+            let pair = c.pair.as_mut().expect("a pair");
+            pair.track_blocks = !pair.track_blocks;
+        }),
+        ("decode fraction", pair, |c| {
+            let classes = c.policy.iter_mut().flat_map(|policy| &mut policy.classes);
+            classes.for_each(|class| class.thresholds.decode_frac = Some(0.6));
+        }),
+        ("a hold's lease", pair, |c| c.lease = Some(std::time::Duration::from_millis(30))),
     ];
-    for (rule, waits, change) in rules {
+    for (rule, mixture, change) in rules {
         let told = (0..400).any(|seed| {
-            let mixture = if waits { Mixture::Crowd } else { Mixture::Plain };
             let (config, ops) = seeded(mixture, seed, 100);
             let mut other = config.clone();
             change(&mut other);

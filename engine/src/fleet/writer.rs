@@ -347,16 +347,19 @@ impl Writer {
         }
     }
 
-    /// Forgets marks that have run out at `now`, and finds when the next one will.
+    /// Forgets marks that have run out at `now`, and finds when the next one will. The host's own is
+    /// one although the monitor's outlasts it: it is told when it ends.
     fn settle_lapse(&mut self, b: usize, now: Time) {
         let block = self.block_mut(b);
         let mut next = Time::NEVER;
         for lane in crate::fleet::block::lanes(block.marks) {
-            if block.marked_until[lane] <= now {
+            let until = block.marked_until[lane];
+            if until <= now {
                 block.marks &= !(1 << lane);
-            } else {
-                next = next.min(block.marked_until[lane]);
+                continue;
             }
+            let host = block.owners[lane].as_ref().and_then(|worker| worker.overloaded);
+            next = next.min(host.filter(|&host| host > now).map_or(until, |host| host.min(until)));
         }
         block.next_lapse = next;
     }

@@ -200,9 +200,10 @@ impl Mirrors {
     }
 
     /// Keeps what was put on a row for [`Act::Add`].
-    pub(crate) fn added(&mut self, event: &LoadEvent, landed: Landed) {
+    pub(crate) fn added(&mut self, event: &LoadEvent, mut landed: Landed) {
         let router = self.routers.entry(event.router).or_default();
         let apart = router.apart.remove(&event.booking).unwrap_or_default();
+        landed.prefill_done |= apart.prefill_completed;
         let moved = apart.moved.map_or(0, |(seq, _)| seq);
         router.live.insert(event.booking, Mirrored { landed, moved });
     }

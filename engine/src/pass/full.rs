@@ -45,8 +45,9 @@ pub(crate) struct Ask<'a> {
     pub(crate) class_room_only: bool,
     /// Leave out the soft judgements: marks and reject thresholds.
     pub(crate) hard_only: bool,
-    /// Load that is looked at as if it were not there: a hold of the request's own.
-    pub(crate) discount: Option<(SlotId, Load)>,
+    /// Load that is looked at as if it were not there, a hold of the request's own; and how many of
+    /// the prompt's blocks its rank holds without it.
+    pub(crate) discount: Option<(SlotId, Load, u32)>,
     /// Lanes that must not be chosen, per block; nobody else's affair.
     pub(crate) barred: Option<&'a [u64]>,
 }
@@ -531,7 +532,7 @@ impl<'a> Pass<'a> {
             return Weighed::default();
         }
         block.live.copy_rows(&mut self.rows);
-        if let Some((slot, load)) = ask.discount
+        if let Some((slot, load, _)) = ask.discount
             && slot.block() == b
         {
             let row = &mut self.rows[slot.lane()];
@@ -544,6 +545,12 @@ impl<'a> Pass<'a> {
 
         let credit = self.fill_credit(b);
         let held = self.fill_held(b);
+        if held
+            && let Some((slot, _, without)) = ask.discount
+            && slot.block() == b
+        {
+            self.held[slot.lane()] = without;
+        }
         let requests = self.terms.prices_requests();
         if requests {
             block.live.copy_requests(&mut self.requests);

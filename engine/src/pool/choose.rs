@@ -220,7 +220,10 @@ impl Inner {
             self.owe_signal(room);
             Refusal::Full(row)
         };
-        let has_room = || sibling_with_room(view, &ask.eligible, block, lane);
+        let has_room = || {
+            sibling_with_room(view, &ask.eligible, block, lane)
+                || Inner::hold_leaves_room_beside(view, ask, proposal.slot)
+        };
         slot::land_beside(land, has_room, give_back)
     }
 

@@ -110,6 +110,8 @@ impl Bench {
         self.queue.reload(Arc::clone(profile));
         self.closed = vec![None; profile.classes().len()];
         self.round = None;
+        // What its new class asks of the pair may be impossible.
+        self.shape = (u64::MAX, u64::MAX);
     }
 
     pub(crate) fn empty(&mut self) -> Vec<Arc<Pending>> {
@@ -336,12 +338,18 @@ impl Inner {
         let suspects = {
             let guard = pin();
             let shape = (self.view.load(&guard).shape, self.pair_shape());
-            let suspects: Vec<(EntryId, Arc<Pending>)> = self.bench.with(|bench| {
+            let suspects: Vec<(EntryId, Arc<Pending>, bool)> = self.bench.with(|bench| {
                 if bench.shape == shape {
                     return Vec::new();
                 }
                 bench.shape = shape;
-                bench.queue.iter().map(|(id, _, pending)| (id, Arc::clone(pending))).collect()
+                let queue = &bench.queue;
+                let judged = |id| {
+                    let class = queue.class_of(id).map(|class| queue.profile().class(class));
+                    class.is_some_and(|spec| spec.thresholds.decode_frac.is_some())
+                };
+                let suspects = queue.iter();
+                suspects.map(|(id, _, pending)| (id, Arc::clone(pending), judged(id))).collect()
             });
             suspects
         };
@@ -353,7 +361,7 @@ impl Inner {
             let guard = pin();
             let view = self.view.load(&guard);
             let nobody = view.ranks == 0;
-            for (entry, pending) in suspects {
+            for (entry, pending, judged) in suspects {
                 let request = &pending.request;
                 let constraints = request.constraints.as_deref();
                 // Adapters never make a wait impossible: the un-narrowed set stands for them.
@@ -363,7 +371,7 @@ impl Inner {
                     }),
                     _ => !nobody,
                 };
-                if !possible || !self.pair_may_ever(request) {
+                if !possible || (judged && !self.pair_may_ever(request)) {
                     lost.push(entry);
                 }
             }
@@ -447,17 +455,21 @@ impl Pool {
             room |= inner.give_back(&mut lapsed.value);
         }
         expired.leases.sort();
+        // Nobody is told before everything that ends at this instant has ended: a drain in between
+        // would choose by what is about to go.
+        let mut pairs = Vec::new();
         for lapsed in inner.holds.expire(now) {
             expired.holds.push((lapsed.id, lapsed.value.rank()));
-            // Given back as it is dropped, with no lock held.
-            drop(lapsed.value);
+            pairs.extend(lapsed.value.give_back_untold());
         }
         expired.holds.sort();
-        expired.peers = inner.expire_peers(now);
+        expired.peers = inner.expire_peers(now, &mut room);
         let marks: &mut Vec<WorkerId> = &mut expired.marks;
         inner
             .edit(|writer| Ok(writer.lapse_marks(now, marks)))
             .expect("ending a mark is not refused");
+        // A paired pool's drain before those that wait on it.
+        pairs.iter().for_each(|pair| pair.signal_if(true));
         inner.signal_if(room);
         expired
     }

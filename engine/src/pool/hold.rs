@@ -13,7 +13,7 @@ use crate::grace::Guard;
 use crate::load::row::{Load, Row};
 use crate::load::slot::{self, Refusal};
 use crate::names::{Rank, RequestId};
-use crate::pass::full::{self, Ask, sibling_with_room};
+use crate::pass::full::{self, Ask, Proposal, Verdict, sibling_with_room};
 use crate::pins::pin;
 use crate::pool::choose::{Caller, Checked, Placement, Purpose, Tried, with_arena};
 use crate::pool::{Inner, Pool};
@@ -81,6 +81,13 @@ impl Hold {
     /// Gives the room back now; the same as dropping the hold.
     pub fn release(self) {}
 
+    /// Gives the room back and tells nobody: answers whom to tell that there is room.
+    pub(crate) fn give_back_untold(mut self) -> Option<Arc<Inner>> {
+        let Kind::Own { inner, landed } = &mut self.0 else { return None };
+        let room = inner.give_back(&mut landed.take()?);
+        room.then(|| Arc::clone(inner))
+    }
+
     fn landed_in(&mut self, inner: &Inner) -> Option<&mut Landed> {
         match &mut self.0 {
             Kind::Own { inner: own, landed } if std::ptr::eq(&**own, inner) => landed.as_mut(),
@@ -111,10 +118,13 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// What became of an attempt to set room aside.
-pub(crate) enum SetAside {
-    Held(Hold),
+/// Why no room was set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotHeld {
+    /// No rank has room: that is waited for.
     NoRoom,
+    /// The rank has room, and no bits to show what would be set aside: nothing to wait for.
+    Overflow(Rank),
 }
 
 impl Inner {
@@ -127,7 +137,7 @@ impl Inner {
         request: &Request,
         frac: f64,
         block_size: u32,
-    ) -> SetAside {
+    ) -> Result<Hold, NotHeld> {
         let inner = &**self;
         // The prefill side's pin, sets, affinity, domain and overlaps never apply here.
         let mut leg = request.at_decode();
@@ -135,7 +145,7 @@ impl Inner {
             leg.prompt = None;
         }
         let Ok(prompt_blocks) = leg.blocks(inner.settings.block_size) else {
-            return SetAside::NoRoom;
+            return Err(NotHeld::NoRoom);
         };
         let checked = Checked { prompt_blocks, now: inner.show(request.now) };
         let caller = Caller { inner, stripe: &inner.stripes[0], draining: false };
@@ -159,14 +169,14 @@ impl Inner {
                 }
                 let Some(proposal) = verdict.proposal else {
                     let current = inner.view.load(&guard).generation == view.generation;
-                    return current.then_some(SetAside::NoRoom);
+                    return current.then_some(Err(NotHeld::NoRoom));
                 };
                 let slot = proposal.slot;
                 let limit = view.block(slot).classes[column].at(slot.lane());
                 let origin = inner.origin(&leg, prompt_blocks);
                 match inner.set_aside(view, &guard, slot, origin, |row| !row.exceeds(limit)) {
-                    Ok(landed) => Some(SetAside::Held(Hold::new(Arc::clone(self), landed))),
-                    Err(Refusal::Overflow) => Some(SetAside::NoRoom),
+                    Ok(landed) => Some(Ok(Hold::new(Arc::clone(self), landed))),
+                    Err(Refusal::Overflow) => Some(Err(NotHeld::Overflow(proposal.rank))),
                     Err(Refusal::Full(_) | Refusal::Dead) => None,
                 }
             });
@@ -267,7 +277,7 @@ impl Caller<'_> {
                 let guard = pin();
                 let view = inner.view.load(&guard);
                 let mut ask = inner.ask(request, checked, view, arena);
-                ask.discount = inner.own_load(view, landed);
+                ask.discount = inner.own_load(view, landed, request);
                 if !afresh && ask.discount.is_some() {
                     let eligible = ask.eligible.lanes(view, landed.slot.block());
                     if eligible & landed.slot.bit() != 0 {
@@ -283,6 +293,11 @@ impl Caller<'_> {
                         None => Ok(None),
                     };
                 };
+                if ask.discount.is_some_and(|(slot, ..)| slot == proposal.slot) {
+                    // Landed beside the hold, its own rank would be judged with it.
+                    let round = self.take_place(view, &guard, &ask, &verdict, &proposal, landed);
+                    return round.map(|round| round.map(|p| (p, true)));
+                }
                 let tried =
                     self.conclude(view, &guard, &ask, Purpose::Book, None, &verdict, &proposal)?;
                 Ok(tried.and_then(|tried| match tried {
@@ -309,7 +324,7 @@ impl Caller<'_> {
     ) -> Result<Option<Placement>, Error> {
         let inner = self.inner;
         let (slot, request) = (hold.slot, ask.request);
-        let (block, lane) = (view.block(slot), slot.lane());
+        let block = view.block(slot);
         let everybody = ask.eligible;
         let alone = arena.alloc_slice_fill_copy(view.blocks.len(), 0u64);
         alone[slot.block()] = slot.bit();
@@ -322,9 +337,27 @@ impl Caller<'_> {
         if block.marked(ask.now) & slot.bit() != 0 {
             return Err(inner.refusal(request, &verdict));
         }
+        ask.eligible = everybody;
+        self.take_place(view, guard, ask, &verdict, &proposal, hold)
+    }
+
+    /// Puts the booking in the place of the hold, on the rank that was proposed for it. `None`:
+    /// look again.
+    fn take_place(
+        &self,
+        view: &View,
+        guard: &Guard<'_>,
+        ask: &Ask<'_>,
+        verdict: &Verdict,
+        proposal: &Proposal,
+        hold: &mut Landed,
+    ) -> Result<Option<Placement>, Error> {
+        let inner = self.inner;
+        let (slot, request) = (hold.slot, ask.request);
+        let (block, lane) = (view.block(slot), slot.lane());
         let limit = block.reject.at(lane);
         let by_sibling = view.rules.scope == crate::limits::rules::RejectScope::Worker
-            && sibling_with_room(view, &everybody, block, lane);
+            && sibling_with_room(view, &ask.eligible, block, lane);
         let origin = inner.origin(request, ask.prompt_blocks);
         let uncached = request.isl as u32 - proposal.cached_tokens;
         let tokens = if ask.track_prefill { uncached } else { 0 };
@@ -333,10 +366,12 @@ impl Caller<'_> {
             Ok((landed, less)) => {
                 // The row may have gone down: that is a release like any other.
                 inner.owe_signal(less);
-                let choice = inner.choice(view, &verdict, &proposal);
+                let choice = inner.choice(view, verdict, proposal);
                 Ok(Some(Placement { choice, landed: Some(landed) }))
             }
-            Err(Refusal::Full(_)) => Err(inner.refusal(request, &verdict)),
+            Err(Refusal::Full(_)) if ask.hard_only => Err(inner.refusal(request, verdict)),
+            // Filled since it was proposed, among others.
+            Err(Refusal::Full(_)) => Ok(None),
             Err(Refusal::Overflow) => Err(Error::RowOverflow { rank: hold.rank }),
             Err(Refusal::Dead) => Ok(None),
         }
@@ -350,15 +385,49 @@ impl Inner {
         error
     }
 
-    /// What a hold has on its row, if its rank is still the one it was set aside on.
-    fn own_load(&self, view: &View, hold: &Landed) -> Option<(SlotId, Load)> {
+    /// What a hold alone has on its row, and how many of the request's blocks are there without it;
+    /// if its rank is still the one it was set aside on.
+    fn own_load(
+        &self,
+        view: &View,
+        hold: &Landed,
+        request: &Request,
+    ) -> Option<(SlotId, Load, u32)> {
         let block = view.block(hold.slot);
         let (live, lane) = (&block.live, hold.slot.lane());
         let declared = block.declared & hold.slot.bit() != 0 && block.lives[lane] == hold.life;
         if !declared || !slot::alive(&live.rows[lane], &live.lives[lane], hold.life) {
             return None;
         }
-        Some((hold.slot, Load::new(0, hold.set_aside.unwrap_or(0))))
+        let (alone, without) = match hold.held {
+            Some(held) => {
+                let prompt = request.prompt.as_ref().map(|prompt| prompt.shared());
+                live.prompts[lane].lock().without(held, prompt)
+            }
+            // It shares nothing; what others hold is told by the index.
+            None => match &request.prompt {
+                Some(prompt) if self.settings.track_blocks => {
+                    let missing = live.prompts[lane].lock().missing(prompt.shared()).blocks();
+                    (0, prompt.len() as u32 - missing)
+                }
+                _ => (0, 0),
+            },
+        };
+        Some((hold.slot, Load::new(0, hold.unshared + alone), without))
+    }
+
+    /// Whether the worker of `beside` has room on the rank of the request's own hold, which is
+    /// looked at as if that hold were not there.
+    pub(crate) fn hold_leaves_room_beside(view: &View, ask: &Ask<'_>, beside: SlotId) -> bool {
+        let Some((slot, load, _)) = ask.discount else { return false };
+        let (block, lane) = (view.block(slot), slot.lane());
+        let worker =
+            |slot: SlotId| view.block(slot).owners[slot.lane()].as_ref().map(|w| w.spec.id);
+        let eligible = ask.eligible.lanes(view, slot.block()) & slot.bit() != 0;
+        slot != beside
+            && eligible
+            && worker(slot) == worker(beside)
+            && !block.live.row(lane).minus(load).exceeds(block.reject.at(lane))
     }
 
     /// Whether the eligible ranks of a decode-side request are those of everybody.

@@ -22,7 +22,7 @@ use crate::pass::lanes::Column;
 use crate::pins::pin;
 use crate::pool::choose::with_arena;
 use crate::pool::drain::Epochs;
-use crate::pool::hold::{Hold, SetAside};
+use crate::pool::hold::{Hold, NotHeld};
 use crate::pool::{Inner, Pool};
 use crate::request::{Constraints, Request};
 use crate::room::pair::{HoldOffer, PairAsk, PairRoom, PairTold, PairWaker, PairedPool};
@@ -282,7 +282,12 @@ impl Inner {
         }
     }
 
-    /// Sets room aside at the pair. `Err`: it has gone since it was checked, or asking failed.
+    /// Sets room aside at the pair. A pair that was shut down is as good as gone: it reports room,
+    /// and there is nothing to set aside.
+    ///
+    /// # Errors
+    /// `None`: the room has gone since it was checked. `Some`: asking failed, or the rank that has
+    /// room has no bits to show what would be set aside.
     pub(crate) fn hold_at_pair(
         self: &Arc<Self>,
         request: &Request,
@@ -306,13 +311,14 @@ impl Inner {
                 }
             }
             Some(Pair::Own(pair)) => match guarded(|| self.decode_pool(pair))? {
-                None => Ok(None),
-                Some(decode) => {
+                Some(decode) if decode.check_open().is_ok() => {
                     match decode.set_aside_for(request, frac, self.settings.block_size) {
-                        SetAside::Held(hold) => Ok(Some(hold)),
-                        SetAside::NoRoom => Err(None),
+                        Ok(hold) => Ok(Some(hold)),
+                        Err(NotHeld::NoRoom) => Err(None),
+                        Err(NotHeld::Overflow(rank)) => Err(Some(Error::RowOverflow { rank })),
                     }
                 }
+                _ => Ok(None),
             },
         }
     }
@@ -338,7 +344,7 @@ impl Inner {
         }
         match self.pair.load().as_deref() {
             Some(Pair::Own(pair)) => match known(pair) {
-                Some(decode) => decode.declares_for(request),
+                Some(decode) => decode.check_open().is_err() || decode.declares_for(request),
                 None => true,
             },
             _ => true,

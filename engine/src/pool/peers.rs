@@ -253,21 +253,20 @@ impl Pool {
 }
 
 impl Inner {
-    /// Drops the mirrors of routers that have been silent for the whole lease.
-    pub(crate) fn expire_peers(&self, now: Time) -> Vec<RouterId> {
+    /// Drops the mirrors of routers that have been silent for the whole lease. Whether a row went
+    /// down by it is left in `room`, to be told.
+    pub(crate) fn expire_peers(&self, now: Time, room: &mut bool) -> Vec<RouterId> {
         let Some(lease) = self.settings.lease else { return Vec::new() };
         // Found and taken out under one lock: one that is heard of in between keeps its load.
         let silent = self.peers.mirrors.lock().silent(lease, now);
-        let mut room = false;
         let mut routers = Vec::with_capacity(silent.len());
         for (router, gone) in silent {
             routers.push(router);
             for mut mirrored in gone {
-                room |= self.give_back(&mut mirrored.landed);
+                *room |= self.give_back(&mut mirrored.landed);
             }
         }
         routers.sort();
-        self.signal_if(room);
         routers
     }
 

@@ -3,8 +3,9 @@
 use super::custom::Custom;
 use super::fleet::{Fleet, names};
 use super::limits::{Row, is_full};
+use super::monitor::Monitor;
 use super::rows::{self, Live, Load};
-use super::{Config, Refusal, Scope};
+use super::{Config, Model, Refusal, Scope};
 use std::collections::BTreeSet;
 use vacancy::{Constraints, Error, Name, Overlap, Rank, Request, Thresholds, Time, Weights};
 
@@ -60,8 +61,12 @@ pub struct View<'a> {
     pub thresholds: &'a Thresholds,
     /// Every live booking.
     pub bookings: Vec<&'a Live>,
+    /// What the workers said.
+    pub monitor: &'a Monitor,
     /// The instant.
     pub now: Time,
+    /// The paired pool.
+    pub pair: Option<&'a Model>,
 }
 
 impl View<'_> {
@@ -134,9 +139,14 @@ impl View<'_> {
                 Scope::Rank => self.full(*rank),
                 Scope::Worker => siblings.iter().all(|s| self.full(*s)),
             };
-            !full && !self.fleet.overloaded(rank.worker, self.now)
+            !full && !self.marked(*rank)
         };
         eligible.iter().copied().filter(open).collect()
+    }
+
+    /// Whether `rank` carries the host's mark or the monitor's.
+    pub fn marked(&self, rank: Rank) -> bool {
+        self.fleet.overloaded(rank.worker, self.now) || self.monitor.marks(self, rank)
     }
 
     /// Every right answer to `request`.
@@ -158,9 +168,21 @@ impl View<'_> {
             }
             .into());
         }
+        self.pick_of(request, &eligible, &open)
+    }
+
+    /// Every right answer to `request` on the ranks `open`, at least one, of those it may use.
+    pub fn pick_of(
+        &self,
+        request: &Request,
+        eligible: &[Rank],
+        open: &[Rank],
+    ) -> Result<Pick, Refusal> {
+        let unconstrained = Constraints::new();
+        let constraints = request.constraints.as_deref().unwrap_or(&unconstrained);
         let custom = &self.config.custom;
         let mut kept = Vec::new();
-        for &rank in &open {
+        for &rank in open {
             if custom.keeps(self, request, rank)? {
                 kept.push(rank);
             }
@@ -176,7 +198,7 @@ impl View<'_> {
         }
         let mut costs = Vec::new();
         for &rank in &kept {
-            costs.push(self.cost(request, rank, &eligible, custom)?);
+            costs.push(self.cost(request, rank, eligible, custom)?);
         }
         let temperature = self.weights(request).temperature;
         let shares = custom.shares(&costs, temperature)?;
@@ -185,7 +207,7 @@ impl View<'_> {
             .zip(&costs)
             .zip(shares)
             .filter(|(_, share)| *share > 0.0)
-            .map(|((rank, cost), share)| self.candidate(request, *rank, *cost, share, &eligible))
+            .map(|((rank, cost), share)| self.candidate(request, *rank, *cost, share, eligible))
             .collect();
         Ok(Pick {
             candidates,

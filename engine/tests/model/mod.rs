@@ -29,29 +29,43 @@
 //!   `select` and `book` do not look at it.
 //! - `select` and `book` refuse a due time that has passed (`now >= due`) unless the request is
 //!   admitted upstream; imports do not look at it.
+//!
+//! A pool that has a pair owns the reference of it ([`pair`]); what other routers and the workers
+//! say is kept by [`peers`] and [`monitor`].
 #![forbid(unsafe_code)]
 
+mod admission;
+pub mod answer;
+mod check;
 pub mod choose;
 pub mod custom;
 pub mod fleet;
+mod life;
 pub mod limits;
+mod monitor;
 pub mod op;
+pub mod pair;
+mod peers;
 pub mod queue;
 pub mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use answer::{Counters, Event, LostLoad, Outcome, Refusal, Step};
+
 use choose::{Pick, View};
 use custom::Custom;
 use fleet::Fleet;
 use limits::Row;
-use op::{Mixture, Nth, Op};
-use queue::{Policy, Queue, Turns, Waiting};
-use rows::{Live, Load, MAX_BLOCKS};
+use monitor::Monitor;
+use op::{Mixture, Op};
+use peers::Peers;
+use queue::{Policy, Queue, Turns};
+use rows::{Kind, Live};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vacancy::{
-    Error, Name, Rank, Request, RequestId, Thresholds, Time, Weights, WorkerId, WorkerSpec,
+    Error, Rank, Request, RequestId, RouterId, Thresholds, Time, Weights, WorkerId, WorkerSpec,
 };
 
 /// What the reject check skips.
@@ -88,6 +102,16 @@ pub struct Config {
     pub mixture: Mixture,
     /// Who is there at the start.
     pub fleet: Vec<WorkerSpec>,
+    /// How long a worker's own signal counts.
+    pub signal_ttl: Duration,
+    /// This router's name among routers.
+    pub router: RouterId,
+    /// The settings of the pair, if there is one.
+    pub pair: Option<Box<Config>>,
+    /// Whether room is set aside at the pair.
+    pub holds: bool,
+    /// Whether one handle of reject thresholds serves this pool and its pair.
+    pub shared_rejects: bool,
 }
 
 impl Default for Config {
@@ -104,128 +128,13 @@ impl Default for Config {
             class_room_only: false,
             mixture: Mixture::Plain,
             fleet: Vec::new(),
+            signal_ttl: Duration::from_secs(5),
+            router: RouterId(0),
+            pair: None,
+            holds: true,
+            shared_rejects: false,
         }
     }
-}
-
-/// Why a call must be refused.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
-    /// With exactly this error.
-    Is(Error),
-    /// With an `InvalidRequest` that names one of these fields.
-    Request(Vec<&'static str>),
-    /// With an `InvalidConfig` that names one of these fields.
-    Config(Vec<&'static str>),
-    /// With a `PolicyFailed`, whatever it says.
-    PolicyFailed,
-}
-
-impl From<Error> for Refusal {
-    fn from(e: Error) -> Refusal {
-        Refusal::Is(e)
-    }
-}
-
-impl Refusal {
-    /// The name of the error.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Refusal::Is(error) => error.name(),
-            Refusal::Request(_) => "InvalidRequest",
-            Refusal::Config(_) => "InvalidConfig",
-            Refusal::PolicyFailed => "PolicyFailed",
-        }
-    }
-
-    /// Whether `error` is what the contract asks for.
-    pub fn admits(&self, error: &Error) -> bool {
-        match (self, error) {
-            (Refusal::Is(want), got) => want == got,
-            (Refusal::Request(fields), Error::InvalidRequest { field, .. }) => {
-                fields.contains(field)
-            }
-            (Refusal::Config(fields), Error::InvalidConfig { field, .. }) => {
-                fields.iter().any(|f| field.ends_with(f))
-            }
-            (Refusal::PolicyFailed, Error::PolicyFailed { .. }) => true,
-            _ => false,
-        }
-    }
-}
-
-/// A rank that is gone, and what it carried.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LostLoad {
-    /// Requests.
-    pub requests: u64,
-    /// Those of them that were booked by id, with their attempts.
-    pub ids: BTreeMap<RequestId, u64>,
-}
-
-/// A booking by id, as `export` has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exported {
-    /// Which attempt of the id.
-    pub attempt: u64,
-    /// The rank.
-    pub rank: Rank,
-    /// Prefill tokens outstanding.
-    pub prefill_tokens: u64,
-    /// Prompt blocks, shared or not, whether or not the pool tracks blocks.
-    pub prompt_blocks: u64,
-    /// Output blocks.
-    pub output_blocks: u64,
-}
-
-/// What a step must have answered.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    /// Nothing was there to do it to: the caller does nothing either.
-    Nothing,
-    /// It worked or was refused.
-    Done(Result<(), Refusal>),
-    /// It did something or not.
-    Flag(bool),
-    /// The ranks that are gone and carried something.
-    Lost(Result<BTreeMap<Rank, LostLoad>, Refusal>),
-    /// Any of the candidates. If the call books, [`Model::settle`] must be told which one.
-    Pick(Result<Pick, Refusal>),
-    /// The ids whose lease ran out, with attempt and rank, and the workers whose mark ended.
-    Expired(BTreeMap<RequestId, (u64, Rank)>, Vec<WorkerId>),
-    /// The live bookings by id.
-    Live(BTreeMap<RequestId, Exported>),
-    /// The ticket under which an `admit` is known from now on, or why it neither goes nor waits.
-    Ticket(Result<u64, Refusal>),
-    /// The ticket that was withdrawn.
-    Withdrawn(u64),
-}
-
-/// What happens to somebody who asked to be admitted.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// It goes in, on any of the candidates. [`Model::settle`] must be told which one.
-    Admitted(u64, Pick),
-    /// It is refused.
-    Refused(u64, Refusal),
-}
-
-/// What a step must have done.
-#[derive(Clone, Debug)]
-pub struct Step {
-    /// The answer.
-    pub outcome: Outcome,
-    /// Whether room may have appeared, so that the epoch must be another one now.
-    pub epoch_moves: bool,
-}
-
-/// Counters of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Answers given by select and book.
-    pub selected: u64,
-    /// Errors given by select and book, other than expired and closed.
-    pub rejected: u64,
 }
 
 /// Who a choice is for.
@@ -239,6 +148,9 @@ enum For {
     Newcomer(usize),
     /// Somebody who waits under this ticket, and whose turn it is if it goes.
     Waiter(u64, Turns),
+    /// The decode leg of a request that this hold was set aside for; in its place, or beside it
+    /// until it has landed.
+    Leg(u64),
 }
 
 /// A choice made but for the rank.
@@ -248,6 +160,8 @@ struct Pending {
     request: Request,
     id: Option<RequestId>,
     of: For,
+    /// The pair's ranks that room may be set aside on, if it must be.
+    hold: Option<Pick>,
 }
 
 /// A pool, as the contract has it.
@@ -277,6 +191,14 @@ pub struct Model {
     admitted_in: usize,
     /// Whether somebody who headed a class or a lane was withdrawn in this step.
     head_withdrawn: bool,
+    monitor: Monitor,
+    peers: Peers,
+    /// The paired pool.
+    pair: Option<Box<Model>>,
+    /// The numbers, at the pair, of the holds that the host keeps as values.
+    holds: Vec<u64>,
+    /// Those that are kept under an id, and since when.
+    held: BTreeMap<RequestId, (u64, Time)>,
 }
 
 impl Model {
@@ -285,7 +207,13 @@ impl Model {
         let mut fleet = Fleet::default();
         config.fleet.iter().for_each(|spec| fleet.upsert(spec.clone()));
         let policy = config.policy.clone().unwrap_or_else(Policy::none);
+        let pair = config.pair.as_ref().map(|pair| Box::new(Model::new(Config::clone(pair))));
         Model {
+            monitor: Monitor::default(),
+            peers: Peers::default(),
+            pair,
+            holds: Vec::new(),
+            held: BTreeMap::new(),
             config,
             queue: Queue::new(policy),
             tickets: 0,
@@ -332,14 +260,17 @@ impl Model {
         self.view().full(rank)
     }
 
-    /// Whether `worker` is available, and whether it is marked.
-    pub fn marks(&self, worker: WorkerId) -> (bool, bool) {
-        (self.fleet.workers[&worker].available, self.fleet.overloaded(worker, self.clock))
+    /// Whether the worker of `rank` is available, and whether `rank` is marked.
+    pub fn marks(&self, rank: Rank) -> (bool, bool) {
+        (self.fleet.workers[&rank.worker].available, self.view().marked(rank))
     }
 
-    /// How many bookings the host holds as values: what [`Nth`] counts in.
-    pub fn values(&self) -> usize {
-        self.values.len()
+    /// How many of the blocks of `rank` are set aside: what each hold added when it landed, and not
+    /// more than there is.
+    pub fn held_blocks(&self, rank: Rank) -> u64 {
+        let on = rows::on(&self.fleet, self.bookings.values(), rank);
+        let held = on.map(|b| if let Kind::Hold { charged, .. } = b.kind { charged } else { 0 });
+        held.sum::<u64>().min(self.view().row(rank).kv_blocks)
     }
 
     /// Where the value `nth` is booked.
@@ -353,9 +284,14 @@ impl Model {
         last.checked_sub(u64::from(back)).filter(|&a| a > 0)
     }
 
-    /// How many bookings are live.
+    /// How many bookings, holds and mirrors are live.
     pub fn live(&self) -> usize {
         self.bookings.len()
+    }
+
+    /// How many bookings by id are live.
+    pub fn ids(&self) -> usize {
+        self.ids.len()
     }
 
     fn view(&self) -> View<'_> {
@@ -364,7 +300,9 @@ impl Model {
             fleet: &self.fleet,
             thresholds: &self.thresholds,
             bookings: self.bookings.values().collect(),
+            monitor: &self.monitor,
             now: self.clock,
+            pair: self.pair.as_deref(),
         }
     }
 
@@ -376,8 +314,22 @@ impl Model {
         assert!(self.pending.is_none(), "the last choice was not settled");
         self.head_withdrawn = false;
         let before = self.clone();
+        if let Some(pair) = &mut self.pair {
+            assert!(pair.pending.is_none(), "the last choice was not settled");
+            pair.head_withdrawn = false;
+        }
         let outcome = self.apply(op);
-        Step { outcome, epoch_moves: self.room_may_have_appeared(&before) }
+        Step {
+            outcome,
+            epoch_moves: self.room_may_have_appeared(&before, matches!(op, Op::Expire(_))),
+            pair_epoch_moves: match (&self.pair, &before.pair) {
+                (Some(pair), Some(before)) => {
+                    let timers = matches!(op, Op::Pair(op) if matches!(**op, Op::Expire(_)));
+                    pair.room_may_have_appeared(before, timers)
+                }
+                _ => false,
+            },
+        }
     }
 
     /// Says which candidate of the last [`Outcome::Pick`] was taken, and books it there if the
@@ -386,11 +338,27 @@ impl Model {
     /// # Panics
     /// If `rank` was no candidate.
     pub fn settle(&mut self, rank: Rank) -> Result<(), Error> {
+        self.settle_with(rank, None)
+    }
+
+    /// As [`Model::settle`], with the rank of the pair that room was set aside on.
+    ///
+    /// # Panics
+    /// If `rank` was no candidate, or `hold` is not what was asked for.
+    pub fn settle_with(&mut self, rank: Rank, hold: Option<Rank>) -> Result<(), Error> {
         let pending = self.pending.take().expect("a choice to settle");
         let chosen = pending.pick.candidates.into_iter().find(|c| c.rank == rank);
         let chosen = chosen.expect("a candidate");
         let books = !matches!(pending.of, For::Nothing);
-        if books && !chosen.fits {
+        let over = match &pending.hold {
+            _ if books && !chosen.fits => Some(rank),
+            Some(offered) => {
+                let there = offered.candidates.iter().find(|c| Some(c.rank) == hold);
+                there.filter(|c| !c.fits).map(|c| c.rank)
+            }
+            None => None,
+        };
+        if let Some(rank) = over {
             self.counters.rejected += 1;
             if let For::Waiter(ticket, _) = pending.of {
                 self.queue.leave(ticket);
@@ -400,123 +368,25 @@ impl Model {
         if let For::Newcomer(class) = pending.of {
             self.admitted_in = class;
         }
+        if matches!(pending.of, For::Newcomer(_) | For::Waiter(..)) {
+            self.counters.admitted += 1;
+        }
+        if let For::Leg(hold) = pending.of {
+            self.bookings.remove(&hold);
+        }
         if let For::Waiter(ticket, turns) = pending.of {
             self.admitted_in = self.queue.waiting[&ticket].class;
             self.queue.admitted(ticket, turns, rank, &self.fleet);
+        }
+        if let Some(offered) = pending.hold {
+            let rank = hold.expect("room is set aside");
+            self.set_aside(rank, &offered, &pending.request, pending.id);
         }
         if books {
             self.land(rank, chosen.load, pending.request, pending.id);
         }
         self.counters.selected += 1;
         Ok(())
-    }
-
-    /// What happens next to those who asked to be admitted, until nothing more does: due times
-    /// first, then what has become impossible, then whoever's turn it is.
-    ///
-    /// # Panics
-    /// If the last choice was not settled.
-    pub fn next_event(&mut self) -> Option<Event> {
-        if let Some((ticket, pick)) = self.newcomer.take() {
-            return Some(Event::Admitted(ticket, pick));
-        }
-        assert!(self.pending.is_none(), "the last choice was not settled");
-        let refused = self.queue.waiting.iter().find_map(|(ticket, w)| {
-            let why = if self.closed {
-                Error::Closed
-            } else if w.due.is_some_and(|due| self.clock >= due) {
-                Error::DeadlineExceeded
-            } else if queue::impossible(&self.fleet, &w.request) {
-                Error::NoEndpoints
-            } else {
-                return None;
-            };
-            Some((*ticket, Refusal::from(why)))
-        });
-        if let Some((ticket, why)) = refused {
-            return Some(self.refuse(ticket, why));
-        }
-        let (ticket, turns) = self.queue.next(&self.view())?;
-        let waiter = &self.queue.waiting[&ticket];
-        let (id, request) = (waiter.id, waiter.request.clone());
-        let barred = self.queue.barred(ticket, &self.fleet);
-        match self.pick_in(waiter.class, &request, &barred) {
-            Ok(pick) => {
-                let of = For::Waiter(ticket, turns);
-                self.pending = Some(Pending { pick: pick.clone(), request, id, of });
-                Some(Event::Admitted(ticket, pick))
-            }
-            Err(why) => Some(self.refuse(ticket, why)),
-        }
-    }
-
-    /// Every right answer to a request of this class, on ranks that are not barred.
-    fn pick_in(&self, class: usize, request: &Request, barred: &[Rank]) -> Result<Pick, Refusal> {
-        let view = self.view();
-        let mut among = self.fleet.eligible(request)?;
-        among.retain(|r| !barred.contains(r));
-        if self.config.class_room_only {
-            among.retain(|r| !self.queue.full(class, *r, &view));
-        }
-        view.pick_among(request, Some(&among))
-    }
-
-    fn refuse(&mut self, ticket: u64, why: Refusal) -> Event {
-        self.queue.leave(ticket);
-        self.count(&why);
-        Event::Refused(ticket, why)
-    }
-
-    /// The tickets of those who wait, in the order of arrival: what [`Nth`] counts in.
-    pub fn waiting(&self) -> Vec<u64> {
-        self.queue.waiting.keys().copied().collect()
-    }
-
-    /// Whether somebody waits who may not be passed any more.
-    pub fn guarded(&self) -> bool {
-        self.queue.waiting.values().any(|w| w.passed >= queue::PASSES)
-    }
-
-    /// Who waits, class by class, and whose turn it is, for whoever reads a difference.
-    pub fn queue_in_words(&self) -> String {
-        let mut text = format!("{:?}", self.queue.turns());
-        for (i, class) in self.queue.policy.classes.iter().enumerate() {
-            let line = self.queue.line(i);
-            let costs = line.iter().map(|t| (*t, self.queue.waiting[t].cost()));
-            text += &format!("\n  {} (ticket, cost): {:?}", class.name, costs.collect::<Vec<_>>());
-        }
-        text
-    }
-
-    /// The class of whoever was let in last.
-    pub fn admitted_in(&self) -> &Name {
-        &self.queue.policy.classes[self.admitted_in].name
-    }
-
-    /// What the class of this name has waiting.
-    pub fn depth(&self, class: &str) -> queue::Depth {
-        let named = |c: &queue::Class| c.name.as_str() == class;
-        let class = self.queue.policy.classes.iter().position(named).expect("a class");
-        self.queue.depth(class)
-    }
-
-    fn land(&mut self, rank: Rank, load: Load, request: Request, id: Option<RequestId>) {
-        let key = self.next;
-        self.next += 1;
-        let life = self.fleet.life(rank).expect("declared");
-        let attempt = id.map(|id| {
-            let attempt = self.attempts.entry(id).or_default();
-            *attempt += 1;
-            self.ids.insert(id, key);
-            (id, *attempt)
-        });
-        if id.is_none() {
-            self.values.push(key);
-        }
-        let renewed = self.clock;
-        let completed = false;
-        let id = attempt;
-        self.bookings.insert(key, Live { rank, life, load, request, completed, id, renewed });
     }
 
     fn apply(&mut self, op: &Op) -> Outcome {
@@ -570,6 +440,17 @@ impl Model {
                 self.closed = true;
                 Outcome::Done(Ok(()))
             }
+            Op::Observe(rank, said, now) => {
+                self.clock = self.clock.max(*now);
+                Outcome::Flag(self.observe(*rank, *said))
+            }
+            Op::Peer(event, now) => Outcome::Applied(self.apply_peer(event, *now)),
+            Op::PeerGone(router) => Outcome::Count(self.peer_gone(*router)),
+            Op::Pair(op) => self.at_pair(op),
+            Op::Leg(nth, leg) => self.leg(*nth, leg),
+            Op::DropHold(nth) => self.drop_hold(*nth),
+            Op::TakeHold(id) => Outcome::Flag(self.take_hold(*id)),
+            Op::ReturnHold(id, nth) => self.return_hold(*id, *nth),
         }
     }
 
@@ -579,7 +460,7 @@ impl Model {
         change(self);
         let mut lost = BTreeMap::<Rank, LostLoad>::new();
         for b in self.bookings.values() {
-            if b.stands(&before) && !b.stands(&self.fleet) {
+            if b.counts() && b.stands(&before) && !b.stands(&self.fleet) {
                 let entry = lost.entry(b.rank).or_default();
                 entry.requests += 1;
                 entry.ids.extend(b.id);
@@ -621,6 +502,11 @@ impl Model {
             return Err(Refusal::Config(bad));
         }
         self.thresholds = t;
+        if let Some(pair) = &mut self.pair
+            && self.config.shared_rejects
+        {
+            pair.thresholds = t;
+        }
         Ok(())
     }
 
@@ -629,7 +515,7 @@ impl Model {
         match &pick {
             Ok(pick) => {
                 let request = request.clone();
-                self.pending = Some(Pending { pick: pick.clone(), request, id, of });
+                self.pending = Some(Pending { pick: pick.clone(), request, id, of, hold: None });
             }
             Err(why) => self.count(why),
         }
@@ -641,323 +527,31 @@ impl Model {
         self.counters.rejected += u64::from(!other);
     }
 
-    fn admit(&mut self, request: &Request, id: Option<RequestId>) -> Result<u64, Refusal> {
-        let admitted = self.try_admit(request, id);
-        if let Err(why) = &admitted {
-            self.count(why);
-        }
-        admitted
-    }
-
-    /// Goes in at once, or joins the queue: whether it is let in from there, the next events say.
-    fn try_admit(&mut self, request: &Request, id: Option<RequestId>) -> Result<u64, Refusal> {
-        self.checked(request, id)?;
-        let eligible = self.fleet.eligible(request)?;
-        if let Some(class) = &request.class
-            && request.strict_class
-            && !self.queue.policy.knows(class)
-        {
-            return Err(Error::UnknownClass { class: class.clone() }.into());
-        }
-        let view = self.view();
-        let uncached = queue::uncached(&view, request, &eligible);
-        let class = self.queue.policy.class(request.class.as_ref(), uncached);
-        let settings = self.queue.policy.classes[class].clone();
-        let (name, waiting) = (settings.name.clone(), self.queue.depth(class));
-        let ticket = self.tickets;
-
-        let straight = request.upstream || settings.thresholds == Thresholds::NONE;
-        let never_queues = settings.limits.contains(&Some(0));
-        let behind =
-            if never_queues { waiting.requests > 0 } else { !self.queue.waiting.is_empty() };
-        if straight || (!behind && self.queue.gate(class, &eligible, &view)) {
-            let pick = match straight {
-                true => view.pick(request)?,
-                false => self.pick_in(class, request, &[])?,
-            };
-            self.tickets += 1;
-            self.newcomer = Some((ticket, pick.clone()));
-            let request = request.clone();
-            self.pending = Some(Pending { pick, request, id, of: For::Newcomer(class) });
-            return Ok(ticket);
-        }
-
-        let due = request.due.or(settings.max_wait.map(|wait| self.clock.after(wait)));
-        let waiter = Waiting {
-            request: request.clone(),
-            id,
-            class,
-            uncached,
-            arrived: self.clock,
-            due,
-            passed: 0,
-        };
-        let mut queue = self.queue.clone();
-        queue.waiting.insert(ticket, waiter);
-        if request.do_not_queue {
-            // Nobody who waits could go, so the newcomer's turn comes now or it waits.
-            if queue.candidate(class, &view) != Some(ticket) {
-                return Err(Error::WouldQueue { class: name, waiting: waiting.requests }.into());
-            }
-        } else {
-            let workers = self.fleet.workers.len() as u64;
-            let limits = waiting.by_kind().into_iter().zip(settings.limits);
-            let limits = limits.filter_map(|((kind, n), limit)| Some((kind, n, limit?)));
-            // A class that never queues says so, whatever other limit is reached.
-            let asked = limits.filter(|(_, _, limit)| !never_queues || *limit == 0);
-            for (kind, current, limit) in asked {
-                let limit = limit.saturating_mul(workers);
-                if current >= limit {
-                    let class = name;
-                    return Err(Error::QueueRejected { class, kind, current, limit }.into());
-                }
-            }
-        }
-        self.queue = queue;
-        self.tickets += 1;
-        Ok(ticket)
-    }
-
-    fn withdraw(&mut self, ticket: u64) -> Outcome {
-        let class = self.queue.waiting[&ticket].class;
-        self.head_withdrawn = self.queue.heads(class).contains(&ticket);
-        self.queue.leave(ticket);
-        Outcome::Withdrawn(ticket)
-    }
-
-    /// What is looked at before any rank is. The clock moves on only for a request that the pool
-    /// can read.
-    fn checked(&mut self, request: &Request, id: Option<RequestId>) -> Result<(), Refusal> {
-        self.acceptable(request)?;
-        self.unknown(id)?;
-        if !request.upstream && request.due.is_some_and(|due| self.clock >= due) {
-            return Err(Error::DeadlineExceeded.into());
-        }
-        Ok(())
-    }
-
-    fn acceptable(&mut self, request: &Request) -> Result<(), Refusal> {
-        if self.closed {
-            return Err(Error::Closed.into());
-        }
-        let bad = invalid(request, self.config.block_size);
-        if !bad.is_empty() {
-            return Err(Refusal::Request(bad));
-        }
-        self.clock = self.clock.max(request.now);
-        Ok(())
-    }
-
-    /// Whether nothing lives or waits under `id`.
-    fn unknown(&self, id: Option<RequestId>) -> Result<(), Refusal> {
-        let waits = |id| self.queue.waiting.values().any(|w| w.id == Some(id));
-        match id {
-            Some(id) if self.ids.contains_key(&id) || waits(id) => {
-                Err(Error::DuplicateRequest { id }.into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn import(&mut self, id: RequestId, rank: Rank, request: &Request) -> Result<(), Refusal> {
-        self.acceptable(request)?;
-        self.unknown(Some(id))?;
-        if self.fleet.life(rank).is_none() {
-            return Err(Error::NoEndpoints.into());
-        }
-        let load = self.view().load(request, rank);
-        if !self.view().fits(rank, &load) {
-            return Err(Error::RowOverflow { rank }.into());
-        }
-        self.land(rank, load, request.clone(), Some(id));
-        Ok(())
-    }
-
-    fn on_value(
-        &mut self,
-        nth: Nth,
-        call: impl FnOnce(&mut Model, u64) -> Result<(), Refusal>,
-    ) -> Outcome {
-        match nth.of(self.values.len()) {
-            Some(i) => Outcome::Done(call(self, self.values[i])),
-            None => Outcome::Nothing,
-        }
-    }
-
-    fn on_id(
-        &mut self,
-        id: RequestId,
-        call: impl FnOnce(&mut Model, u64) -> Result<(), Refusal>,
-    ) -> Outcome {
-        let Some(&key) = self.ids.get(&id) else {
-            return Outcome::Done(Err(Error::UnknownRequest { id }.into()));
-        };
-        let clock = self.clock;
-        self.booking(key).renewed = clock;
-        Outcome::Done(call(self, key))
-    }
-
-    fn booking(&mut self, key: u64) -> &mut Live {
-        self.bookings.get_mut(&key).expect("live")
-    }
-
-    fn complete(&mut self, key: u64) -> Result<(), Refusal> {
-        let booking = self.booking(key);
-        booking.load.prefill = 0;
-        booking.completed = true;
-        Ok(())
-    }
-
-    fn output(&mut self, key: u64, blocks: u32) -> Result<(), Refusal> {
-        if !self.config.track_blocks {
-            return Ok(());
-        }
-        let booking = &self.bookings[&key];
-        let rank = booking.rank;
-        if booking.stands(&self.fleet)
-            && self.view().row(rank).kv_blocks + u64::from(blocks) > MAX_BLOCKS
-        {
-            return Err(Error::RowOverflow { rank }.into());
-        }
-        // What has lost its rank is on no row. Its count of blocks has 32 bits and stops there.
-        let load = &mut self.booking(key).load;
-        let most = u64::from(u32::MAX) - load.own_blocks;
-        load.output = (load.output + u64::from(blocks)).min(most);
-        Ok(())
-    }
-
-    fn move_to(&mut self, key: u64, to: Rank) -> Result<(), Refusal> {
-        let life = self.fleet.life(to).filter(|_| self.fleet.workers[&to.worker].available);
-        let Some(life) = life else {
-            return Err(Error::NoEndpoints.into());
-        };
-        let booking = &self.bookings[&key];
-        if booking.rank == to && booking.life == life {
-            return Ok(());
-        }
-        let mut load = self.view().load(&booking.request, to);
-        load.output = booking.load.output;
-        if booking.completed {
-            load.prefill = 0;
-        }
-        if !self.view().fits(to, &load) {
-            return Err(Error::RowOverflow { rank: to }.into());
-        }
-        let booking = self.booking(key);
-        (booking.rank, booking.life, booking.load) = (to, life, load);
-        Ok(())
-    }
-
-    fn free(&mut self, key: u64) {
-        let booking = self.bookings.remove(&key).expect("live");
-        match booking.id {
-            Some((id, _)) => {
-                self.ids.remove(&id);
-            }
-            // The last one takes its place, as `Vec::swap_remove` has it.
-            None => {
-                let i = self.values.iter().position(|k| *k == key).expect("a value");
-                self.values.swap_remove(i);
-            }
-        }
-    }
-
-    fn free_id(&mut self, id: RequestId, only: Option<u64>) -> bool {
-        let Some(&key) = self.ids.get(&id) else {
-            return false;
-        };
-        if only.is_some() && only != self.bookings[&key].id.map(|(_, attempt)| attempt) {
-            return false;
-        }
-        self.free(key);
-        true
-    }
-
-    fn export(&self) -> BTreeMap<RequestId, Exported> {
-        let of = |key: &u64| {
-            let b = &self.bookings[key];
-            let whole = b.request.isl.div_ceil(u64::from(self.config.block_size));
-            let hashes = b.request.prompt.as_ref().map(|p| p.hashes().len() as u64);
-            Exported {
-                attempt: b.id.expect("booked by id").1,
-                rank: b.rank,
-                prefill_tokens: b.load.prefill,
-                prompt_blocks: hashes.unwrap_or(whole),
-                output_blocks: b.load.output,
-            }
-        };
-        self.ids.iter().map(|(id, key)| (*id, of(key))).collect()
-    }
-
-    fn expire(&mut self, now: Time) -> Outcome {
-        self.clock = self.clock.max(now);
-        let clock = self.clock;
-        let mut marks = Vec::new();
-        for (id, w) in &mut self.fleet.workers {
-            if w.overloaded.flatten().is_some_and(|until| clock >= until) {
-                w.overloaded = None;
-                marks.push(*id);
-            }
-        }
-        let silent = |b: &Live| self.config.lease.is_some_and(|l| clock >= b.renewed.after(l));
-        let over: BTreeMap<RequestId, (u64, Rank)> = self
-            .bookings
-            .values()
-            .filter(|b| silent(b))
-            .filter_map(|b| b.id.map(|(id, attempt)| (id, (attempt, b.rank))))
-            .collect();
-        over.keys().for_each(|id| {
-            self.free_id(*id, None);
-        });
-        Outcome::Expired(over, marks)
-    }
-
-    /// Whether the way from `before` to here is one of the events of SPEC section 2.
-    fn room_may_have_appeared(&self, before: &Model) -> bool {
+    /// Whether the way from `before` to here is one of the events of SPEC section 2. Silence is one
+    /// when the timers run.
+    fn room_may_have_appeared(&self, before: &Model, timers: bool) -> bool {
         let lighter = |a: &Live, b: &Live| {
             b.rank != a.rank || b.load.prefill < a.load.prefill || b.life != a.life
         };
         let taken_off = before.bookings.iter().any(|(key, a)| {
             // What lost its rank has nothing left to take off.
-            a.stands(&self.fleet) && self.bookings.get(key).is_none_or(|b| lighter(a, b))
+            a.stands(&self.fleet)
+                && match self.bookings.get(key) {
+                    Some(b) => lighter(a, b),
+                    // Converted, it may have left all its blocks to the leg.
+                    None if a.kind.is_hold() => {
+                        let blocks = |m: &Model| m.view().row(a.rank).kv_blocks;
+                        blocks(self) < blocks(before)
+                    }
+                    None => true,
+                }
         });
         let policy = self.queue.policy != before.queue.policy;
         taken_off
             || policy
             || self.head_withdrawn
+            || self.unlatched(before, timers)
             || fleet::loosened(&before.fleet, &self.fleet)
             || limits::loosened(&before.thresholds, &self.thresholds)
     }
-}
-
-/// Names of the fields of `request` that a pool with this block size cannot take.
-pub fn invalid(request: &Request, block_size: u32) -> Vec<&'static str> {
-    let mut bad = Vec::new();
-    let mut refuse = |field, wrong: bool| {
-        if wrong {
-            bad.push(field);
-        }
-    };
-    let weight = |v: f64| !v.is_finite() || v < 0.0;
-    let over = |v: Option<f64>| v.is_some_and(weight);
-
-    refuse("isl", request.isl > u64::from(u32::MAX));
-    let whole = request.isl.div_ceil(u64::from(block_size));
-    let too_many = request.prompt.as_ref().is_some_and(|p| p.hashes().len() as u64 > whole);
-    refuse("block_hashes", too_many);
-    for o in request.overlaps.iter().flat_map(|list| list.iter()) {
-        refuse("overlaps.device", weight(o.device));
-        refuse("overlaps.host", weight(o.host));
-        refuse("overlaps.disk", weight(o.disk));
-    }
-    for c in request.constraints.iter().chain(&request.decode) {
-        refuse("prefer", c.prefer.iter().any(|(_, f)| f.is_nan() || *f <= 0.0 || *f > 1.0));
-    }
-    if let Some(o) = request.overrides {
-        refuse("override.device", over(o.device));
-        refuse("override.prefill_scale", over(o.prefill_scale));
-        refuse("override.shared", over(o.shared));
-        refuse("override.temperature", over(o.temperature));
-    }
-    bad
 }

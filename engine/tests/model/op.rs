@@ -4,15 +4,20 @@
 //! that shrinks, a fuzzer's bytes) gets the same mixture. A roll of 0 is always the plainest choice:
 //! numbers that shrink make operations that are simpler.
 
+mod draw;
+mod settings;
+
+use super::Config;
+use super::queue::Policy;
+use draw::*;
+pub use settings::config;
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 use vacancy::{
-    Change, Constraints, Overlap, Overrides, Prompt, Rank, Request, RequestId, Target, Thresholds,
-    ThresholdsUpdate, Time, Weights, WorkerId, WorkerSpec,
+    Constraints, LoadEvent, Rank, Request, RequestId, RouterId, Signals, Thresholds,
+    ThresholdsUpdate, Time, WorkerId, WorkerSpec,
 };
-
-use super::custom::{Custom, Filter, Picker, Scorer};
-use super::queue::{Class, Order, Policy};
-use super::{Config, Scope};
 
 /// Which of the bookings that the host holds as values, modulo how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +91,42 @@ pub enum Op {
     Cancel(Nth),
     /// Another policy.
     Reload(Policy),
+    /// `observe`.
+    Observe(Rank, Signals, Time),
+    /// `apply_peer`.
+    Peer(LoadEvent, Time),
+    /// `peer_gone`.
+    PeerGone(RouterId),
+    /// The same call on the paired pool.
+    Pair(Box<Op>),
+    /// The decode leg of the request that this hold was set aside for.
+    Leg(Nth, Leg),
+    /// A hold dropped.
+    DropHold(Nth),
+    /// `take_hold`.
+    TakeHold(RequestId),
+    /// `return_hold`.
+    ReturnHold(RequestId, Nth),
+}
+
+/// A decode leg.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leg {
+    /// The id that it is booked under.
+    pub id: Option<RequestId>,
+    /// Whether the hold's rank is one among the others.
+    pub afresh: bool,
+    /// What is booked.
+    pub request: LegRequest,
+}
+
+/// What a decode leg asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LegRequest {
+    /// What the room was set aside for, with these constraints.
+    Same(Option<Arc<Constraints>>),
+    /// Something else.
+    Other(Box<Request>),
 }
 
 /// Where numbers come from.
@@ -123,46 +164,104 @@ pub enum Mixture {
     Plain,
     /// Classes that wait for few ranks.
     Crowd,
+    /// Two pools, of which the first has the second as its pair.
+    Pair,
 }
 
 /// How to draw one kind of operation.
-type Draw = fn(&mut dyn Dice, &Config) -> Op;
+pub type Draw = fn(&mut dyn Dice, &Config) -> Op;
 
-/// Every kind of operation, its share in 1,000 of either mixture, and how it is drawn. A tape of
+/// Every kind of operation on one pool, its share in each mixture, and how it is drawn. A tape of
 /// zeros gives the first.
-pub const KINDS: [(&str, [u32; 2], Draw); 29] = [
-    ("export", [10, 10], |_, _| Op::Export),
-    ("select", [40, 10], |d, c| Op::Select(request(d, c))),
-    ("book", [70, 20], |d, c| Op::Book(request(d, c))),
-    ("book_as", [60, 10], |d, c| Op::BookAs(id(d), request(d, c))),
-    ("admit", [180, 280], |d, c| Op::Admit(waiting(d, c))),
-    ("admit_as", [120, 110], |d, c| Op::AdmitAs(id(d), waiting(d, c))),
-    ("cancel", [35, 40], |d, _| Op::Cancel(nth(d))),
-    ("reload", [12, 10], |d, _| Op::Reload(policy(d))),
-    ("import_as", [30, 10], |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
-    ("complete", [20, 30], |d, _| Op::Complete(nth(d))),
-    ("output", [20, 10], |d, _| Op::Output(nth(d), output(d))),
-    ("move", [20, 10], |d, _| Op::Move(nth(d), rank(d))),
-    ("free", [45, 120], |d, _| Op::Free(nth(d))),
-    ("drop", [25, 50], |d, _| Op::Drop(nth(d))),
-    ("complete_id", [20, 20], |d, _| Op::CompleteId(id(d))),
-    ("output_id", [20, 10], |d, _| Op::OutputId(id(d), output(d))),
-    ("move_id", [15, 10], |d, _| Op::MoveId(id(d), rank(d))),
-    ("free_id", [50, 90], |d, _| Op::FreeId(id(d))),
-    ("free_attempt", [15, 10], |d, _| Op::FreeAttempt(id(d), d.roll(3))),
-    ("upsert", [40, 20], |d, _| Op::Upsert(spec(d))),
-    ("remove", [12, 10], |d, _| Op::Remove(worker(d))),
-    ("reconcile", [10, 10], |d, c| Op::Reconcile(fleet(d, c))),
-    ("available", [25, 20], |d, _| Op::Available(worker(d), d.roll(3) != 1)),
-    ("overloaded", [25, 20], |d, _| {
+pub const KINDS: [(&str, [u32; 3], Draw); 32] = [
+    ("export", [10, 10, 0], |_, _| Op::Export),
+    ("select", [40, 10, 12], |d, c| Op::Select(request(d, c))),
+    ("book", [60, 20, 12], |d, c| Op::Book(request(d, c))),
+    ("book_as", [50, 10, 0], |d, c| Op::BookAs(id(d), request(d, c))),
+    ("admit", [160, 260, 160], |d, c| Op::Admit(waiting(d, c))),
+    ("admit_as", [110, 100, 70], |d, c| Op::AdmitAs(id(d), waiting(d, c))),
+    ("cancel", [35, 40, 20], |d, _| Op::Cancel(nth(d))),
+    ("reload", [12, 10, 12], |d, _| Op::Reload(policy(d))),
+    ("import_as", [30, 10, 0], |d, c| Op::ImportAs(id(d), rank(d), request(d, c))),
+    ("complete", [20, 30, 20], |d, _| Op::Complete(nth(d))),
+    ("output", [20, 10, 0], |d, _| Op::Output(nth(d), output(d))),
+    ("move", [20, 10, 12], |d, _| Op::Move(nth(d), rank(d))),
+    ("free", [45, 120, 50], |d, _| Op::Free(nth(d))),
+    ("drop", [25, 50, 15], |d, _| Op::Drop(nth(d))),
+    ("complete_id", [20, 20, 15], |d, _| Op::CompleteId(id(d))),
+    ("output_id", [20, 10, 0], |d, _| Op::OutputId(id(d), output(d))),
+    ("move_id", [15, 10, 12], |d, _| Op::MoveId(id(d), rank(d))),
+    ("free_id", [40, 80, 40], |d, _| Op::FreeId(id(d))),
+    ("free_attempt", [15, 10, 0], |d, _| Op::FreeAttempt(id(d), d.roll(3))),
+    ("upsert", [40, 20, 15], |d, _| Op::Upsert(spec(d))),
+    ("remove", [12, 10, 12], |d, _| Op::Remove(worker(d))),
+    ("reconcile", [10, 10, 0], |d, c| Op::Reconcile(fleet(d, c))),
+    ("available", [25, 20, 15], |d, _| Op::Available(worker(d), d.roll(3) != 1)),
+    ("overloaded", [20, 15, 15], |d, _| {
         Op::Overloaded(worker(d), d.roll(2) == 1, some(d, |d| Time::from_millis(after(d))))
     }),
-    ("update_thresholds", [15, 10], |d, _| Op::UpdateThresholds(update(d))),
-    ("set_thresholds", [20, 10], |d, _| Op::SetThresholds(thresholds(d))),
-    ("clear_thresholds", [11, 10], |_, _| Op::ClearThresholds),
-    ("expire", [25, 20], |d, _| Op::Expire(now(d))),
-    ("close", [10, 10], |_, _| Op::Close),
+    ("update_thresholds", [10, 10, 12], |d, _| Op::UpdateThresholds(update(d))),
+    ("set_thresholds", [20, 10, 12], |d, _| Op::SetThresholds(thresholds(d))),
+    ("clear_thresholds", [11, 10, 12], |_, _| Op::ClearThresholds),
+    ("expire", [25, 15, 25], |d, _| Op::Expire(now(d))),
+    ("observe", [30, 20, 20], |d, _| Op::Observe(rank(d), signals(d), now(d))),
+    ("peer", [30, 10, 20], |d, _| Op::Peer(event(d), now(d))),
+    ("peer_gone", [10, 10, 0], |d, _| Op::PeerGone(RouterId(u64::from(d.roll(3))))),
+    ("close", [10, 10, 12], |_, _| Op::Close),
 ];
+
+/// Every kind of operation on a pair and on what is set aside there, with its share.
+pub const PAIR_KINDS: [(&str, u32, Draw); 26] = [
+    ("pair book", 25, |d, c| at_pair(Op::Book(request(d, pair(c))))),
+    ("pair book_as", 20, |d, c| at_pair(Op::BookAs(id(d), request(d, pair(c))))),
+    ("pair admit", 30, |d, c| at_pair(Op::Admit(waiting(d, pair(c))))),
+    ("pair admit_as", 15, |d, c| at_pair(Op::AdmitAs(id(d), waiting(d, pair(c))))),
+    ("pair cancel", 12, |d, _| at_pair(Op::Cancel(nth(d)))),
+    ("pair output", 15, |d, _| at_pair(Op::Output(nth(d), output(d)))),
+    ("pair output_id", 12, |d, _| at_pair(Op::OutputId(id(d), output(d)))),
+    ("pair move", 12, |d, _| at_pair(Op::Move(nth(d), rank(d)))),
+    ("pair free", 50, |d, _| at_pair(Op::Free(nth(d)))),
+    ("pair free_id", 30, |d, _| at_pair(Op::FreeId(id(d)))),
+    ("pair upsert", 15, |d, _| at_pair(Op::Upsert(spec(d)))),
+    ("pair remove", 12, |d, _| at_pair(Op::Remove(worker(d)))),
+    ("pair available", 15, |d, _| at_pair(Op::Available(worker(d), d.roll(3) != 1))),
+    ("pair overloaded", 12, |d, _| {
+        let until = some(d, |d| Time::from_millis(after(d)));
+        at_pair(Op::Overloaded(worker(d), d.roll(2) == 1, until))
+    }),
+    ("pair set_thresholds", 12, |d, _| at_pair(Op::SetThresholds(thresholds(d)))),
+    ("pair clear_thresholds", 12, |_, _| at_pair(Op::ClearThresholds)),
+    ("pair observe", 20, |d, _| at_pair(Op::Observe(rank(d), signals(d), now(d)))),
+    ("pair peer", 25, |d, _| at_pair(Op::Peer(event(d), now(d)))),
+    ("pair peer_gone", 12, |d, _| at_pair(Op::PeerGone(RouterId(u64::from(d.roll(3)))))),
+    ("pair close", 12, |_, _| at_pair(Op::Close)),
+    ("leg", 60, |d, c| Op::Leg(nth(d), leg(d, c, None))),
+    ("leg_afresh", 15, |d, c| Op::Leg(nth(d), Leg { afresh: true, ..leg(d, c, None) })),
+    ("leg_as", 30, |d, c| {
+        let id = id(d);
+        Op::Leg(nth(d), leg(d, c, Some(id)))
+    }),
+    ("drop_hold", 20, |d, _| Op::DropHold(nth(d))),
+    ("take_hold", 30, |d, _| Op::TakeHold(id(d))),
+    ("return_hold", 12, |d, _| Op::ReturnHold(id(d), nth(d))),
+];
+
+fn at_pair(op: Op) -> Op {
+    Op::Pair(Box::new(op))
+}
+
+/// The settings of the pair; without one, the pool's own.
+fn pair(config: &Config) -> &Config {
+    config.pair.as_deref().unwrap_or(config)
+}
+
+/// The kinds of a mixture with their shares, and how each is drawn.
+pub fn kinds(mixture: Mixture) -> impl Iterator<Item = (&'static str, u32, Draw)> {
+    let own =
+        KINDS.iter().map(move |(name, shares, draw)| (*name, shares[mixture as usize], *draw));
+    let paired = PAIR_KINDS.iter().filter(move |_| mixture == Mixture::Pair).copied();
+    own.filter(|(_, share, _)| *share > 0).chain(paired)
+}
 
 /// A relative instant that stands for one before everything seen.
 const STALE: Time = Time::from_nanos(u64::MAX - 1);
@@ -170,11 +269,9 @@ const STALE: Time = Time::from_nanos(u64::MAX - 1);
 impl Op {
     /// Draws an operation for a pool with these settings. Its times are relative to the clock.
     pub fn draw(dice: &mut dyn Dice, config: &Config) -> Op {
-        let share = |shares: &[u32; 2]| shares[config.mixture as usize];
-        let total = KINDS.iter().map(|k| share(&k.1)).sum();
+        let total = kinds(config.mixture).map(|k| k.1).sum();
         let mut at = dice.roll(total);
-        for (_, shares, draw) in &KINDS {
-            let share = share(shares);
+        for (_, share, draw) in kinds(config.mixture) {
             if at < share {
                 return draw(dice, config);
             }
@@ -190,7 +287,8 @@ impl Op {
             t => clock.after(Duration::from_nanos(t.as_nanos())),
         };
         match &mut self {
-            Op::Expire(now) => *now = anchor(*now),
+            Op::Expire(now) | Op::Observe(_, _, now) | Op::Peer(_, now) => *now = anchor(*now),
+            Op::Pair(op) => **op = Op::clone(op).anchored(clock),
             Op::Overloaded(_, _, lease) => *lease = lease.map(anchor),
             Op::Select(r)
             | Op::Book(r)
@@ -201,12 +299,16 @@ impl Op {
                 r.now = anchor(r.now);
                 r.due = r.due.map(anchor);
             }
+            Op::Leg(_, Leg { request: LegRequest::Other(r), .. }) => {
+                r.now = anchor(r.now);
+                r.due = r.due.map(anchor);
+            }
             _ => {}
         }
         self
     }
 
-    /// The instant that it brings along with a request.
+    /// The instant that it brings along.
     pub fn now(&self) -> Option<Time> {
         match self {
             Op::Select(r)
@@ -215,13 +317,17 @@ impl Op {
             | Op::Admit(r)
             | Op::AdmitAs(_, r)
             | Op::ImportAs(_, _, r) => Some(r.now),
+            Op::Leg(_, Leg { request: LegRequest::Other(r), .. }) => Some(r.now),
+            Op::Observe(_, _, now) | Op::Peer(_, now) => Some(*now),
+            Op::Pair(op) => op.now(),
             _ => None,
         }
     }
 
-    /// The name of its kind, as [`KINDS`] has it.
-    pub fn kind(&self) -> &'static str {
-        match self {
+    /// The name of its kind, as [`kinds`] has it.
+    pub fn kind(&self) -> Cow<'static, str> {
+        let name = match self {
+            Op::Pair(op) => return format!("pair {}", op.kind()).into(),
             Op::Upsert(..) => "upsert",
             Op::Remove(..) => "remove",
             Op::Reconcile(..) => "reconcile",
@@ -251,430 +357,19 @@ impl Op {
             Op::AdmitAs(..) => "admit_as",
             Op::Cancel(..) => "cancel",
             Op::Reload(..) => "reload",
-        }
-    }
-}
-
-/// Draws the settings of a pool.
-pub fn config(d: &mut dyn Dice, mixture: Mixture) -> Config {
-    match mixture {
-        Mixture::Plain => plain(d),
-        Mixture::Crowd => crowd(d),
-    }
-}
-
-/// Few ranks, and classes that wait for them; costs and reject thresholds as they come.
-fn crowd(d: &mut dyn Dice) -> Config {
-    let mut config = Config { mixture: Mixture::Crowd, ..Config::default() };
-    config.weights.device = of(d, &[1.0, 1.0, 4.0]);
-    config.track_blocks = d.roll(3) != 2;
-    config.class_room_only = d.roll(6) == 5;
-    config.lease = of(d, &[None, None, Some(Duration::from_millis(400))]);
-    config.fleet = (1..=1 + u64::from(d.roll(3)))
-        .map(|id| {
-            let spec = WorkerSpec::new(id).ranks(0, of(d, &[1, 1, 2]));
-            spec.max_num_batched_tokens(64).total_kv_blocks(16).taint(TAINTS[id as usize % 2])
-        })
-        .collect();
-    let explicit = 2 + d.roll(3);
-    let names = ["e", "f", "g", "h"];
-    let mut classes = vec![class(d, "u", Some(("u".into(), "all".into())))];
-    for name in &names[..explicit as usize] {
-        let mut class = class(d, name, None);
-        class.quantum = of(d, &[10, 10, 100, 16, 400, 1, 3]);
-        class.thresholds.prefill_tokens = Some(of(d, &[0, 0, 0, 16]));
-        class.limits = [None; 3];
-        classes.push(class);
-    }
-    let buckets = vec![(0, "all".into())];
-    config.policy = Some(Policy { default_family: "u".into(), buckets, classes });
-    config
-}
-
-fn plain(d: &mut dyn Dice) -> Config {
-    let mut weights = Weights::default();
-    weights.device = of(d, &[1.0, 1.0, 0.0, 2.0, 0.5]);
-    weights.host = of(d, &[0.75, 0.0, 1.0]);
-    weights.disk = of(d, &[0.25, 0.0, 3.0]);
-    weights.shared = of(d, &[0.0, 0.5, 1.5]);
-    weights.prefill_scale = of(d, &[1.0, 1.0, 0.0, 2.5]);
-    weights.request = of(d, &[0.0, 0.0, 1.0, 0.3]);
-    weights.decay = of(d, &[0.0, 0.0, 1.0, 0.1]);
-    weights.temperature = of(d, &[0.0, 0.0, 0.0, 0.5, 5.0]);
-    Config {
-        block_size: of(d, &[16, 16, 1, 128, 3]),
-        track_prefill: d.roll(4) != 3,
-        track_blocks: d.roll(4) != 3,
-        weights,
-        scope: of(d, &[Scope::Worker, Scope::Worker, Scope::Rank]),
-        lease: of(d, &[Some(Duration::from_millis(200)), None]),
-        custom: Custom {
-            filter: rarely(d, |d| {
-                of(
-                    d,
-                    &[Filter::EvenRanks, Filter::AtMostRequests(1), Filter::Nobody, Filter::Fails],
-                )
-            }),
-            scorer: rarely(d, |d| {
-                of(
-                    d,
-                    &[
-                        Scorer::AddPerWorker(2.0),
-                        Scorer::Requests,
-                        Scorer::NotFinite(2),
-                        Scorer::Fails,
-                        Scorer::Panics,
-                    ],
-                )
-            }),
-            picker: rarely(d, |d| of(d, &[Picker::Dearest, Picker::Fails])),
-        },
-        policy: some(d, policy),
-        class_room_only: d.roll(6) == 5,
-        mixture: Mixture::Plain,
-        fleet: (0..d.roll(4)).map(|i| valid(d, u64::from(i) + 1)).collect(),
-    }
-}
-
-fn of<T: Clone>(d: &mut dyn Dice, choices: &[T]) -> T {
-    choices[d.roll(choices.len() as u32) as usize].clone()
-}
-
-fn some<T>(d: &mut dyn Dice, draw: impl FnOnce(&mut dyn Dice) -> T) -> Option<T> {
-    (d.roll(2) == 1).then(|| draw(d))
-}
-
-fn rarely<T>(d: &mut dyn Dice, draw: impl FnOnce(&mut dyn Dice) -> T) -> Option<T> {
-    (d.roll(8) == 7).then(|| draw(d))
-}
-
-fn nth(d: &mut dyn Dice) -> Nth {
-    Nth(d.roll(64))
-}
-
-fn id(d: &mut dyn Dice) -> RequestId {
-    RequestId(u128::from(d.roll(6)))
-}
-
-/// A whole set; for a crowd mostly the one that it started with.
-fn fleet(d: &mut dyn Dice, config: &Config) -> Vec<WorkerSpec> {
-    if config.mixture == Mixture::Crowd && d.roll(4) != 3 {
-        return config.fleet.clone();
-    }
-    (0..d.roll(5)).map(|_| spec(d)).collect()
-}
-
-/// Five workers are declared now and then; the sixth never is.
-fn worker(d: &mut dyn Dice) -> WorkerId {
-    WorkerId(u64::from(of(d, &[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6u32])))
-}
-
-fn rank(d: &mut dyn Dice) -> Rank {
-    Rank { worker: worker(d), dp_rank: d.roll(4) }
-}
-
-fn output(d: &mut dyn Dice) -> u32 {
-    of(d, &[1, 0, 2, 5, 2, 1, 3, (1 << 31) - 4, u32::MAX])
-}
-
-/// Milliseconds from the clock on.
-fn after(d: &mut dyn Dice) -> u64 {
-    of(d, &[50, 1, 200, 0])
-}
-
-fn now(d: &mut dyn Dice) -> Time {
-    match d.roll(8) {
-        0..=3 => Time::ZERO,
-        4 => STALE,
-        5 => Time::from_nanos(1),
-        6 => Time::from_millis(20),
-        _ => Time::from_millis(120),
-    }
-}
-
-const TAINTS: [&str; 3] = ["x", "y", "z"];
-const ZONES: [&str; 2] = ["a", "b"];
-const LORAS: [&str; 2] = ["l", "m"];
-
-fn spec(d: &mut dyn Dice) -> WorkerSpec {
-    let id = of(d, &[1, 2, 3, 4, 5u64]);
-    let spec = valid(d, id);
-    match d.roll(40) {
-        37 => spec.ranks(0, 0),
-        38 => spec.ranks(u32::MAX, 2),
-        39 => spec.ranks(0, 4097),
-        36 => spec.ranks(u32::MAX, 1),
-        35 => spec.domain("rack", "c").domain("rack", "d"),
-        _ => spec,
-    }
-}
-
-fn valid(d: &mut dyn Dice, id: u64) -> WorkerSpec {
-    let mut spec = WorkerSpec::new(id).ranks(of(d, &[0, 0, 0, 1]), of(d, &[1, 2, 1, 3, 4]));
-    spec.total_kv_blocks = of(d, &[None, Some(8), Some(16), Some(100), Some(0), Some(12)]);
-    spec.max_num_batched_tokens = of(d, &[None, Some(64), Some(256), Some(100), Some(0)]);
-    for taint in TAINTS {
-        if d.roll(3) == 1 {
-            spec = spec.taint(taint);
-        }
-    }
-    if d.roll(3) == 1 {
-        spec = spec.domain("zone", of(d, &ZONES));
-    }
-    if d.roll(6) == 1 {
-        spec = spec.domain("rack", of(d, &ZONES));
-    }
-    for lora in LORAS {
-        if d.roll(4) == 1 {
-            spec = spec.lora(lora);
-        }
-    }
-    spec.stable_id = rarely(d, |_| format!("host-{id}").into());
-    spec
-}
-
-fn thresholds(d: &mut dyn Dice) -> Thresholds {
-    let mut t = Thresholds::NONE;
-    t.decode_frac = some(d, decode_frac);
-    t.prefill_frac = some(d, prefill_frac);
-    t.prefill_tokens = some(d, |d| of(d, &[64, 0, 16, 150]));
-    t
-}
-
-fn update(d: &mut dyn Dice) -> ThresholdsUpdate {
-    fn change<T>(d: &mut dyn Dice, draw: impl FnOnce(&mut dyn Dice) -> T) -> Change<T> {
-        match d.roll(4) {
-            0 | 1 => Change::Keep,
-            2 => Change::Set(draw(d)),
-            _ => Change::Unset,
-        }
-    }
-    ThresholdsUpdate {
-        decode_frac: change(d, decode_frac),
-        prefill_frac: change(d, prefill_frac),
-        prefill_tokens: change(d, |d| of(d, &[64, 0, 16, 150])),
-    }
-}
-
-fn decode_frac(d: &mut dyn Dice) -> f64 {
-    of(d, &[0.5, 0.0, 0.29, 0.75, 1.0, 0.5, 0.25, 0.9, 1.01, -0.1, f64::NAN])
-}
-
-fn prefill_frac(d: &mut dyn Dice) -> f64 {
-    of(d, &[1.0, 0.0, 0.29, 0.5, 2.0, 1.5, 0.9, 0.5, -0.1, f64::INFINITY])
-}
-
-/// Two families over one or two buckets, and some explicit classes.
-fn policy(d: &mut dyn Dice) -> Policy {
-    let buckets: Vec<(u64, vacancy::Name)> = match d.roll(3) {
-        2 => vec![(0, "small".into()), (of(d, &[17, 64, 1]), "large".into())],
-        _ => vec![(0, "all".into())],
-    };
-    let mut classes = Vec::new();
-    for i in 0..d.roll(3) {
-        classes.push(class(d, ["e", "f"][i as usize], None));
-    }
-    for family in &["u", "v"][..1 + d.roll(2) as usize] {
-        for (_, bucket) in &buckets {
-            let cell = ((*family).into(), bucket.clone());
-            classes.push(class(d, &format!("{family}_{bucket}"), Some(cell)));
-        }
-    }
-    Policy { default_family: "u".into(), buckets, classes }
-}
-
-fn class(d: &mut dyn Dice, name: &str, cell: Option<(vacancy::Name, vacancy::Name)>) -> Class {
-    let mut class = Class::new(name, of(d, &[16, 10, 1, 64, 400, 1_000_000]));
-    class.cell = cell;
-    class.order = of(d, &[Order::Fcfs, Order::Fcfs, Order::Wspt, Order::Edf]);
-    class.thresholds.prefill_tokens = (d.roll(3) != 2).then(|| of(d, &[0, 0, 16, 64]));
-    class.thresholds.prefill_frac = (d.roll(4) == 3).then(|| of(d, &[0.5, 0.0, 1.0]));
-    class.thresholds.decode_frac = (d.roll(4) == 3).then(|| of(d, &[0.5, 0.0, 0.29]));
-    if class.thresholds != Thresholds::NONE && d.roll(4) == 3 {
-        class.busy_worker_ratio = Some(of(d, &[0.5, 0.3, 0.67, 1.0]));
-    }
-    for limit in &mut class.limits {
-        *limit = (d.roll(8) == 7).then(|| of(d, &[1, 2, 40, 0]));
-    }
-    class.max_wait = (d.roll(6) == 5).then(|| Duration::from_millis(of(d, &[150, 40, 20])));
-    class
-}
-
-/// A request that may wait.
-fn waiting(d: &mut dyn Dice, config: &Config) -> Request {
-    if config.mixture == Mixture::Crowd && d.roll(8) != 7 {
-        return one_of_a_crowd(d);
-    }
-    let mut r = request(d, config);
-    if d.roll(2) == 1 {
-        r = r.class(of(d, &["v", "e", "u", "f", "w", "u_all"]));
-        r.strict_class = d.roll(8) == 7;
-    }
-    r.strict_priority = of(d, &[0, 0, 0, 0, 1, -1, i64::MAX, i64::MIN]);
-    r.priority_jump = of(d, &[0.0, 0.0, 0.0, 0.05, 3.0, 1000.0, -1.0, f64::NAN]);
-    if r.due.is_none() && d.roll(6) == 5 {
-        r.due = Some(Time::from_millis(of(d, &[150, 40, 300])));
-    }
-    r.do_not_queue = d.roll(12) == 11;
-    r
-}
-
-/// A plain request of some class, now and then with a wish of its own.
-fn one_of_a_crowd(d: &mut dyn Dice) -> Request {
-    let mut r = Request::new(of(d, &[3, 3, 10, 16, 40, 100, 1, 0]));
-    r = r.class(of(d, &["e", "f", "g", "h", "u"]));
-    r.now = of(d, &[Time::ZERO, Time::ZERO, Time::from_millis(1), Time::from_millis(5)]);
-    r.strict_priority = of(d, &[0, 0, 0, 0, 0, 0, 1, -1]);
-    r.priority_jump = of(d, &[0.0, 0.0, 0.0, 0.0, 0.001, 2.0]);
-    if d.roll(8) == 7 {
-        r.due = Some(Time::from_millis(of(d, &[10, 3, 50])));
-    }
-    let near = |d: &mut dyn Dice| of(d, &[1, 1, 2, 3u64]);
-    let mut c = Constraints::new();
-    match d.roll(10) {
-        5 => c = c.pin(Target { worker: WorkerId(near(d)), dp_rank: some(d, |d| d.roll(2)) }),
-        6 => c = c.allow([near(d)]),
-        7 => c = c.deny([near(d)]),
-        8 => c = c.taint(of(d, &TAINTS)),
-        9 => c = c.affinity(Target::worker(near(d))),
-        _ => {}
-    }
-    if c != Constraints::new() {
-        r = r.constraints(c);
-    }
-    if d.roll(3) == 2 {
-        r = r.overlaps([Overlap::device(Rank::new(near(d), 0), of(d, &[1.0, 4.0, 16.0]))]);
-    }
-    r
-}
-
-/// A chain whose hashes stand for the whole prefix up to them: two blocks that all prompts share,
-/// then those of one of three conversations.
-fn chain(conversation: u64, blocks: u64) -> Prompt {
-    let hash = |i: u64| if i < 2 { i + 1 } else { 1000 * (conversation + 1) + i };
-    Prompt::new((0..blocks).map(hash).collect::<Vec<_>>()).expect("no hash twice")
-}
-
-fn request(d: &mut dyn Dice, config: &Config) -> Request {
-    let size = u64::from(config.block_size);
-    let isl = match d.roll(40) {
-        0..=31 => u64::from(d.roll(8)) * size + of(d, &[0, 1, size - 1]),
-        32..=35 => 0,
-        36 => u64::from(u32::MAX),
-        37 => 1 << 32,
-        38 => 1 << 31,
-        _ => 40 * size,
-    };
-    let mut r = Request::new(isl).at(now(d));
-    if d.roll(3) != 0 {
-        let whole = isl.div_ceil(size).min(64);
-        let blocks = match d.roll(20) {
-            0..=13 => whole,
-            14..=17 => whole / 2,
-            18 => 0,
-            _ => whole + 1,
+            Op::Observe(..) => "observe",
+            Op::Peer(..) => "peer",
+            Op::PeerGone(..) => "peer_gone",
+            Op::Leg(_, Leg { id: Some(_), .. }) => "leg_as",
+            Op::Leg(_, Leg { afresh: true, .. }) => "leg_afresh",
+            Op::Leg(..) => "leg",
+            Op::DropHold(..) => "drop_hold",
+            Op::TakeHold(..) => "take_hold",
+            Op::ReturnHold(..) => "return_hold",
         };
-        r = r.prompt(chain(u64::from(d.roll(3)), blocks));
+        name.into()
     }
-    if d.roll(2) == 1 {
-        r = r.overlaps((0..d.roll(4)).map(|_| overlap(d)).collect::<Vec<_>>());
-    }
-    if d.roll(6) == 1 {
-        let hit = |d: &mut dyn Dice| {
-            let from = d.roll(6);
-            from..from + d.roll(4)
-        };
-        r = r.shared((0..d.roll(3)).map(|_| hit(d)).collect::<Vec<_>>());
-    }
-    if d.roll(3) == 1 {
-        r = r.constraints(constraints(d));
-    }
-    if d.roll(8) == 1 {
-        r = r.lora(of(d, &["l", "m", "n"]));
-    }
-    if d.roll(8) == 1 {
-        r = r.overrides(overrides(d));
-    }
-    if d.roll(10) == 1 {
-        r = r.due(Time::from_millis(after(d)));
-    }
-    if d.roll(20) == 1 {
-        r = r.upstream();
-    }
-    if d.roll(4) == 1 {
-        r = r.seed(u64::from(d.roll(1000)));
-    }
-    r
 }
-
-fn overlap(d: &mut dyn Dice) -> Overlap {
-    let device = of(d, &[1.0, 0.0, 2.0, 3.0, 0.5, 4.25, 2.0, 100.0]);
-    let host = of(d, &[0.0, 0.0, 1.0, 2.5]);
-    let disk = of(d, &[0.0, 0.0, 1.0, 7.0]);
-    let mut o = Overlap { rank: rank(d), device, host, disk };
-    match d.roll(200) {
-        57 => o.device = f64::NAN,
-        58 => o.host = -1.0,
-        59 => o.disk = f64::INFINITY,
-        _ => {}
-    }
-    o
-}
-
-fn overrides(d: &mut dyn Dice) -> Overrides {
-    let mut o = Overrides::default();
-    o.device = some(d, |d| of(d, &[0.0, 2.0, 1.0, 0.5]));
-    o.prefill_scale = some(d, |d| of(d, &[0.0, 2.0, 0.5, 1.0]));
-    o.shared = some(d, |d| of(d, &[0.5, 0.0, 1.0, 2.0]));
-    o.temperature = some(d, |d| of(d, &[0.0, 0.0, 1.0, 0.2]));
-    o.track_prefill = some(d, |d| d.roll(2) == 1);
-    match d.roll(40) {
-        36 => o.device = Some(f64::NAN),
-        37 => o.prefill_scale = Some(-1.0),
-        38 => o.shared = Some(f64::INFINITY),
-        39 => o.temperature = Some(-0.5),
-        _ => {}
-    }
-    o
-}
-
-fn target(d: &mut dyn Dice) -> Target {
-    Target { worker: worker(d), dp_rank: some(d, |d| d.roll(4)) }
-}
-
-fn constraints(d: &mut dyn Dice) -> Constraints {
-    let mut c = Constraints::new();
-    c.pin = (d.roll(3) == 1).then(|| target(d));
-    c.affinity = (d.roll(4) == 1).then(|| target(d));
-    c.allow = (d.roll(5) == 1).then(|| (0..d.roll(5)).map(|_| worker(d)).collect());
-    if d.roll(5) == 1 {
-        c.deny = (0..d.roll(3)).map(|_| worker(d)).collect();
-    }
-    if d.roll(6) == 1 {
-        c = c.taint(of(d, &TAINTS));
-    }
-    if d.roll(3) == 1 {
-        // One factor a taint: it is a map.
-        for taint in TAINTS {
-            if d.roll(2) == 1 {
-                c = c.prefer(taint, of(d, &[0.5, 1.0, 0.1, 0.25, 0.9]));
-            }
-        }
-    }
-    match d.roll(40) {
-        38 => c = c.prefer("w", 1.5),
-        39 => c = c.prefer("w", 0.0),
-        _ => {}
-    }
-    if d.roll(6) == 1 {
-        c = c.domain("zone", of(d, &ZONES));
-    }
-    if d.roll(12) == 1 {
-        c = c.domain("rack", of(d, &ZONES));
-    }
-    c
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -682,23 +377,21 @@ mod tests {
 
     #[test]
     fn twenty_kinds_and_more_are_drawn_each_at_least_once_in_a_hundred() {
-        for mixture in [Mixture::Plain, Mixture::Crowd] {
-            let config = Config { mixture, ..Config::default() };
+        for mixture in [Mixture::Plain, Mixture::Crowd, Mixture::Pair] {
+            let config = config(&mut Seeded(1), mixture);
             let mut dice = Seeded(7);
             let mut seen = BTreeMap::<_, u32>::new();
-            for _ in 0..20_000 {
+            for _ in 0..100_000 {
                 *seen.entry(Op::draw(&mut dice, &config).kind()).or_default() += 1;
             }
-            assert!(seen.len() >= 20);
-            let share = |shares: [u32; 2]| shares[mixture as usize];
-            let total: u32 = KINDS.iter().map(|k| share(k.1)).sum();
-            assert_eq!(total, 1000);
-            for (name, shares, _) in KINDS {
-                let share = share(shares);
-                assert!(share >= 10, "{name}");
-                let expected = f64::from(share) * 20.0;
+            let total: u32 = kinds(mixture).map(|k| k.1).sum();
+            assert!(kinds(mixture).count() >= 20 && seen.len() == kinds(mixture).count());
+            for (name, share, _) in kinds(mixture) {
+                let expected = 1e5 * f64::from(share) / f64::from(total);
+                assert!(seen[name] >= 1_000 || expected < 1_050.0, "{name}: {}", seen[name]);
+                assert!(share * 100 >= total, "{name}: {share} of {total}");
                 let off = (f64::from(seen[name]) - expected).abs();
-                assert!(off < 5.0 * expected.sqrt(), "{name}: {} of 20,000", seen[name]);
+                assert!(off < 5.0 * expected.sqrt(), "{name}: {} of 100,000", seen[name]);
             }
         }
     }

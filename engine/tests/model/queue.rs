@@ -179,12 +179,14 @@ impl Waiting {
     }
 
     /// Whether, a pin aside, not every rank is as good to it as any other. Soft wishes are no
-    /// constraint: no rank is barred by them.
+    /// constraint: no rank is barred by them. Whatever is said of the decode side is one.
     fn constrained(&self) -> bool {
         let hard = |c: &Constraints| {
             c.allow.is_some() || !c.deny.is_empty() || !c.taints.is_empty() || !c.domain.is_empty()
         };
-        self.request.lora.is_some() || self.request.constraints.as_deref().is_some_and(hard)
+        self.request.lora.is_some()
+            || self.request.decode.is_some()
+            || self.request.constraints.as_deref().is_some_and(hard)
     }
 
     /// The structurally eligible ranks; none while the only ones are unavailable.
@@ -372,15 +374,16 @@ impl Queue {
     fn can_go(&self, ticket: u64, view: &View<'_>) -> bool {
         let entry = &self.waiting[&ticket];
         let ranks = entry.may_use(view.fleet);
-        if !self.gate(entry.class, &ranks, view) {
+        if !self.gate(entry.class, &entry.request, &ranks, view) {
             return false;
         }
         let barred = self.barred(ticket, view.fleet);
         barred.is_empty() || view.open(&ranks).iter().any(|r| !barred.contains(r))
     }
 
-    /// Whether a class with these thresholds lets a request through that may land on `ranks`.
-    pub fn gate(&self, of: usize, ranks: &[Rank], view: &View<'_>) -> bool {
+    /// Whether a class lets a request through that may land on `ranks`. With a pair, that one
+    /// judges the decode part.
+    pub fn gate(&self, of: usize, request: &Request, ranks: &[Rank], view: &View<'_>) -> bool {
         let class = &self.policy.classes[of];
         if ranks.is_empty() {
             return false;
@@ -390,13 +393,19 @@ impl Queue {
         }
         let full = ranks.iter().filter(|r| self.full(of, **r, view)).count();
         full < class.full_to_wait(ranks.len())
+            && match (view.pair, class.thresholds.decode_frac) {
+                (Some(pair), Some(frac)) => pair.has_room(request, frac),
+                _ => true,
+            }
     }
 
     /// Whether `rank` has no room for `class`: past its thresholds, or marked.
     pub fn full(&self, class: usize, rank: Rank, view: &View<'_>) -> bool {
-        let t = &self.policy.classes[class].thresholds;
-        is_full(t, view.row(rank), view.fleet.capacity(rank))
-            || view.fleet.overloaded(rank.worker, view.now)
+        let mut own = self.policy.classes[class].thresholds;
+        if view.pair.is_some() {
+            own.decode_frac = None;
+        }
+        is_full(&own, view.row(rank), view.fleet.capacity(rank)) || view.marked(rank)
     }
 
     /// Who of `class` would go now: the first in line that can, among the first of each pin's lane

@@ -3,7 +3,7 @@
 use super::fleet::Fleet;
 use super::limits::Row;
 use std::collections::BTreeSet;
-use vacancy::{Rank, Request, RequestId, Time};
+use vacancy::{Rank, Request, RequestId, RouterId, Time};
 
 /// What a row can hold at most: 32 bits of tokens, 31 bits of blocks.
 pub const MAX_TOKENS: u64 = u32::MAX as u64;
@@ -31,9 +31,40 @@ impl Load {
     }
 }
 
-/// One live booking.
+/// Whose load it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A booking of this router's.
+    Booking,
+    /// Room set aside for a decode leg: so many blocks were added when it landed. Whether it ends
+    /// by itself is known to the pool that it was set aside for.
+    Hold {
+        /// The blocks.
+        charged: u64,
+    },
+    /// A booking of another router's: what it puts on any rank.
+    Mirror {
+        /// The router.
+        router: RouterId,
+        /// Prefill tokens.
+        tokens: u64,
+        /// Blocks, shared with nobody here.
+        blocks: u64,
+    },
+}
+
+impl Kind {
+    /// Whether it is a hold.
+    pub fn is_hold(self) -> bool {
+        matches!(self, Kind::Hold { .. })
+    }
+}
+
+/// One live booking, hold or mirror.
 #[derive(Clone, Debug)]
 pub struct Live {
+    /// Whose it is.
+    pub kind: Kind,
     /// Where it is.
     pub rank: Rank,
     /// The life of the rank that it was booked in. In any other one it weighs nothing.
@@ -51,6 +82,11 @@ pub struct Live {
 }
 
 impl Live {
+    /// Whether it counts as a request.
+    pub fn counts(&self) -> bool {
+        !self.kind.is_hold()
+    }
+
     /// Whether it still weighs on a rank.
     pub fn stands(&self, fleet: &Fleet) -> bool {
         fleet.life(self.rank) == Some(self.life)
@@ -77,7 +113,7 @@ pub fn sum<'a>(bookings: impl Iterator<Item = &'a Live> + Clone) -> Row {
         prefill_tokens: bookings.clone().map(|b| b.load.prefill).sum(),
         kv_blocks: bookings.clone().map(|b| b.load.own_blocks + b.load.output).sum::<u64>()
             + held(bookings.clone()).len() as u64,
-        requests: bookings.count() as u64,
+        requests: bookings.filter(|b| b.counts()).count() as u64,
     }
 }
 
@@ -97,7 +133,9 @@ mod tests {
         let load = Load { prefill, hashes: hashes.to_vec(), own_blocks, output: 0 };
         let life = fleet.life(rank).expect("declared");
         let request = Request::new(0);
-        Live { rank, life, load, request, completed: false, id: None, renewed: Time::ZERO }
+        let renewed = Time::ZERO;
+        let kind = Kind::Booking;
+        Live { kind, rank, life, load, request, completed: false, id: None, renewed }
     }
 
     #[test]

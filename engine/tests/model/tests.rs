@@ -1,5 +1,6 @@
 //! The model itself, against values worked out by hand from the contract.
 
+use super::op::Nth;
 use super::*;
 use std::sync::Arc;
 use vacancy::{Constraints, Overlap, Overrides, Prompt, Target};
@@ -330,7 +331,8 @@ fn silent_ids_are_reclaimed_and_any_call_on_one_renews_it() {
     done(&mut m, Op::CompleteId(RequestId(A))).unwrap();
     let mut expired = |ms| {
         let step = m.step(&Op::Expire(MS(ms)));
-        let Outcome::Expired(ids, _) = step.outcome else { panic!() };
+        let Outcome::Expired(ended) = step.outcome else { panic!() };
+        let ids = ended.leases;
         assert_eq!(step.epoch_moves, !ids.is_empty());
         ids.into_keys().map(|i| i.0).collect::<Vec<_>>()
     };

@@ -29,7 +29,8 @@ mod yaml;
 
 use file::Scenario;
 use run::Runner;
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use yaml::Wrong;
@@ -131,11 +132,15 @@ fn tell(args: &Args, out: &mut impl Write, line: std::fmt::Arguments<'_>) -> io:
 
 fn read(file: &Path) -> Result<String, Wrong> {
     let cannot = |e: io::Error| Wrong::file(format!("cannot be read: {e}"));
-    let length = std::fs::metadata(file).map_err(cannot)?.len();
-    if length > yaml::MAX_FILE_BYTES {
-        return Err(Wrong::file(yaml::too_long(length)));
+    let opened = File::open(file).map_err(cannot)?;
+    let length = opened.metadata().map_err(cannot)?.len();
+    let mut text = String::new();
+    // What is no plain file has no length to go by, and maybe no end.
+    let read = opened.take(yaml::MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    if length.max(text.len() as u64) > yaml::MAX_FILE_BYTES {
+        return Err(Wrong::file(yaml::too_long(length.max(text.len() as u64))));
     }
-    std::fs::read_to_string(file).map_err(|e| match e.kind() {
+    read.map(|_| text).map_err(|e| match e.kind() {
         io::ErrorKind::InvalidData => Wrong::file("is not text: a scenario is YAML in UTF-8"),
         _ => cannot(e),
     })

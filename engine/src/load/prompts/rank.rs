@@ -169,6 +169,33 @@ impl RankPrompts {
         Missing { chain, node, within, pos: pos as u32 }
     }
 
+    /// The rank as it would be without one booking: how many blocks that one alone holds, and how
+    /// many leading blocks of `chain` the others hold. Changes nothing.
+    pub(crate) fn without(&self, held: Held, chain: Option<&Arc<[u64]>>) -> (u32, u32) {
+        let known = held.life == self.life;
+        let (mut alone, mut top, mut up) = (0, NONE, if known { held.node } else { NONE });
+        while let Some(run) = self.nodes.get(up as usize).filter(|run| run.count == 1) {
+            alone += run.len;
+            (top, up) = (up, run.parent);
+        }
+        let Some(chain) = chain else { return (alone, 0) };
+        let (mut node, mut pos) = (NONE, 0);
+        while pos < chain.len() {
+            let Some(next) = self.edges.find(&self.nodes, node, chain[pos]) else { break };
+            // Below the topmost run that would go, all would.
+            if next == top {
+                break;
+            }
+            let run = &self.nodes[next as usize];
+            let covered = run.covers(&chain[pos..]);
+            (node, pos) = (next, pos + covered);
+            if covered < run.len as usize {
+                break;
+            }
+        }
+        (alone, pos as u32)
+    }
+
     /// Enters a booking's chain, here and in the index.
     pub(crate) fn enter(&mut self, missing: Missing<'_>, at: At<'_>) -> Held {
         let Missing { chain, mut node, within, pos } = missing;

@@ -1,0 +1,3 @@
+#![no_main]
+
+vacancy_fuzz::target!(vacancy_fuzz_targets::backends);
