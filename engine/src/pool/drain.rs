@@ -437,6 +437,10 @@ impl Pool {
     /// hosts without timers: call it at [`next_due`](Self::next_due), or every so often.
     pub fn expire(&self, now: Time) -> crate::booking::Expired {
         let inner = &self.handle.inner;
+        // All that ends at this instant has ended before anybody is let in. In the order in which
+        // one end would let somebody in before the next, the outcome would hang on the order of a
+        // table.
+        let _turn = turn::Turn::begin();
         let now = inner.show(now);
         let mut expired =
             crate::booking::Expired { overdue: inner.refuse_overdue(now), ..Default::default() };
