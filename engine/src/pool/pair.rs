@@ -254,6 +254,8 @@ impl Inner {
             }
             Some(Pair::Own(pair)) => match self.decode_pool(pair) {
                 None => Ok(None),
+                // Shut down: it reports room, so that nobody sleeps for it, and keeps none.
+                Some(decode) if decode.inner.check_open().is_err() => Ok(None),
                 Some(decode) => match decode.set_aside(request, frac) {
                     SetAside::Held(hold) => Ok(Some(hold)),
                     SetAside::NoRoom => Err(()),
@@ -278,7 +280,7 @@ impl Inner {
 
     /// Whether some declared rank of the pair meets a request's decode-side constraints.
     pub(crate) fn pair_may_ever(&self, request: &Request) -> bool {
-        if request.decode.is_none() {
+        if !request.decode.as_ref().is_some_and(|c| c.restricts()) {
             return true;
         }
         match self.pair.load().as_deref() {
@@ -352,7 +354,9 @@ impl Inner {
                 let guard = pin();
                 let view = self.view.load(&guard);
                 let eligible = Inner::decode_lanes(view, request, Availability::Required, arena);
-                if !eligible.any(view)
+                // An adapter never makes a wait impossible; constraints do.
+                if request.decode.as_ref().is_some_and(|c| c.restricts())
+                    && !eligible.any(view)
                     && !Inner::decode_lanes(view, request, Availability::Ignored, arena).any(view)
                 {
                     return PairRoom::NoEndpoints;
