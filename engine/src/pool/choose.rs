@@ -7,8 +7,9 @@
 use crate::booking::{Booking, Landed, Origin};
 use crate::choice::{Choice, Forgone};
 use crate::error::Error;
+use crate::fleet::block::SlotId;
 use crate::fleet::eligible::{Availability, check_pin, resolve};
-use crate::fleet::view::View;
+use crate::fleet::view::{BlockView, View};
 use crate::grace::Guard;
 use crate::load::row::{Limit, Row};
 use crate::load::slot::{self, Refusal};
@@ -218,8 +219,28 @@ impl Inner {
             self.owe_signal(room);
             Refusal::Full(row)
         };
-        let has_room = || sibling_with_room(view, &ask.eligible, block, lane);
+        let has_room = || {
+            sibling_with_room(view, &ask.eligible, block, lane)
+                || self.own_hold_beside(view, ask, proposal.slot)
+        };
         slot::land_beside(land, has_room, give_back)
+    }
+
+    /// Whether the rank that a leg's own hold is on is a sibling of `slot` that has room without it:
+    /// the pass judged it so, and what it proposed must be able to land.
+    fn own_hold_beside(&self, view: &View, ask: &Ask<'_>, slot: SlotId) -> bool {
+        let Some((held, load)) = ask.discount.filter(|&(held, _)| held != slot) else {
+            return false;
+        };
+        let (block, there) = (view.block(slot), view.block(held));
+        let owner = |block: &BlockView, slot: SlotId| {
+            block.owners[slot.lane()].as_ref().map(|worker| worker.spec.id)
+        };
+        let row = there.live.row(held.lane());
+        ask.eligible.lanes(view, held.block()) & held.bit() != 0
+            && owner(block, slot) == owner(there, held)
+            && row.blocks() >= load.blocks
+            && !row.minus(load).exceeds(there.reject.at(held.lane()))
     }
 
     /// The public answer.

@@ -248,6 +248,7 @@ impl Caller<'_> {
         afresh: bool,
     ) -> Result<(Placement, bool), Error> {
         let inner = self.inner;
+        let mut as_if_gone = true;
         loop {
             let Some(landed) = hold.landed_in(inner) else {
                 return Ok((self.place(request, checked, Purpose::Book)?, false));
@@ -256,7 +257,7 @@ impl Caller<'_> {
                 let guard = pin();
                 let view = inner.view.load(&guard);
                 let mut ask = inner.ask(request, checked, view, arena);
-                ask.discount = inner.own_load(view, landed);
+                ask.discount = inner.own_load(view, landed).filter(|_| as_if_gone);
                 if !afresh && ask.discount.is_some() {
                     let eligible = ask.eligible.lanes(view, landed.slot.block());
                     if eligible & landed.slot.bit() != 0 {
@@ -272,6 +273,24 @@ impl Caller<'_> {
                         None => Ok(None),
                     };
                 };
+                if ask.discount.is_some_and(|(slot, _)| slot == proposal.slot) {
+                    // Judged as if the hold were not there, it must land so as well: beside its own
+                    // hold it could be refused for ever.
+                    let round = self.convert_in_place(view, &guard, &mut ask, landed, arena);
+                    return match round {
+                        Ok(round) => Ok(round.map(|p| (p, true))),
+                        // Others share its prompt by now, and less would come off than it set
+                        // aside: as things stand, then.
+                        Err(
+                            Error::AllEligibleWorkersOverloaded
+                            | Error::PinnedWorkerOverloaded { .. },
+                        ) => {
+                            as_if_gone = false;
+                            Ok(None)
+                        }
+                        Err(error) => Err(error),
+                    };
+                }
                 let tried =
                     self.conclude(view, &guard, &ask, Purpose::Book, None, &verdict, &proposal)?;
                 Ok(tried.and_then(|tried| match tried {
@@ -339,7 +358,8 @@ impl Inner {
         error
     }
 
-    /// What a hold has on its row, if its rank is still the one it was set aside on.
+    /// What would come off its row if a hold ended, if its rank is still the one it was set aside
+    /// on. Not what it put there: of blocks that it shares by now none would.
     fn own_load(&self, view: &View, hold: &Landed) -> Option<(SlotId, Load)> {
         let block = view.block(hold.slot);
         let (live, lane) = (&block.live, hold.slot.lane());
@@ -347,7 +367,8 @@ impl Inner {
         if !declared || !slot::alive(&live.rows[lane], &live.lives[lane], hold.life) {
             return None;
         }
-        Some((hold.slot, Load::new(0, hold.set_aside.unwrap_or(0))))
+        let shared = hold.held.map_or(0, |held| live.prompts[lane].lock().held_alone(held));
+        Some((hold.slot, Load::new(0, hold.unshared + shared)))
     }
 
     /// Whether the eligible ranks of a decode-side request are those of everybody.

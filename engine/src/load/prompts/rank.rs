@@ -203,6 +203,21 @@ impl RankPrompts {
         Held { node, life: self.life }
     }
 
+    /// How many blocks nobody would hold any more if a booking's chain were taken off.
+    /// `O(edges passed)`.
+    pub(crate) fn held_alone(&self, held: Held) -> u32 {
+        let known = self.nodes.get(held.node as usize);
+        if held.life != self.life || known.is_none_or(|run| run.chain.is_none()) {
+            return 0;
+        }
+        let (mut node, mut alone) = (held.node, 0);
+        while node != NONE && self.nodes[node as usize].count <= 1 {
+            alone += self.nodes[node as usize].len;
+            node = self.nodes[node as usize].parent;
+        }
+        alone
+    }
+
     /// Takes a booking's chain off, here and in the index. Returns how many blocks nobody holds
     /// any more. `O(edges passed)`. A booking of before the last `clear` holds nothing.
     pub(crate) fn leave(&mut self, held: Held, at: At<'_>) -> u32 {
