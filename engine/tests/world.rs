@@ -73,7 +73,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Shrinks a world that fails, leaves what is left of it in files, and says so.
-fn tell_failure(plan: &Plan, at: usize, breach: &Breach, options: Options) -> String {
+fn tell_failure(plan: &Plan, at: usize, breach: &Breach, fault: &str, options: Options) -> String {
     let limit = Duration::from_secs(number("VACANCY_SHRINK_SECONDS").unwrap_or(60));
     let small = shrink::shrink(plan, breach.invariant, options, limit);
     let again = run(&small, Options { trace: true, ..options });
@@ -88,7 +88,7 @@ fn tell_failure(plan: &Plan, at: usize, breach: &Breach, options: Options) -> St
     let shrunk = again.breach.map_or(breach.clone(), |(_, breach)| breach);
     format!(
         "{}\n  at event {at} of {}: {}\n  shrunk to {} events: {}\n{}\n  scenario: {}\n  events: \
-         {}\n  repeat: VACANCY_SEED={seed} cargo test -p vacancy --test world every_invariant",
+         {}\n  repeat: {fault}VACANCY_SEED={seed} cargo test -p vacancy --test world every_invariant",
         breach.invariant,
         plan.events.len(),
         breach.what,
@@ -100,14 +100,15 @@ fn tell_failure(plan: &Plan, at: usize, breach: &Breach, options: Options) -> St
     )
 }
 
-/// The plan of a seed that failed, of a world about a fault or about none.
-fn assert_none_failed(tally: &Tally, plan: impl Fn(u64) -> Plan) {
+/// Tells of a seed that failed, of a world about a fault or about none.
+fn assert_none_failed(tally: &Tally, about: Option<Fault>) {
     let Some(seed) = tally.failed else { return };
     let _alone = alone();
-    let plan = plan(seed);
+    let plan = generate::plan_about(seed, about);
+    let fault = about.map_or(String::new(), |fault| format!("VACANCY_FAULT='{fault}' "));
     match run(&plan, Options::default()).breach {
         Some((at, breach)) => {
-            panic!("seed {seed}: {}", tell_failure(&plan, at, &breach, Options::default()))
+            panic!("seed {seed}: {}", tell_failure(&plan, at, &breach, &fault, Options::default()))
         }
         None => panic!("seed {seed} failed in another process, and does not here"),
     }
@@ -118,14 +119,17 @@ fn every_invariant_holds_after_every_step_of_every_world() {
     let one = number("VACANCY_SEED");
     let worlds = if one.is_some() { 1 } else { number("VACANCY_WORLDS").unwrap_or(300) };
     let first = one.unwrap_or(0);
-    let about: &[Option<Fault>] = &[None];
+    let named = std::env::var("VACANCY_FAULT").ok();
+    let about = named.map(|key| {
+        *Fault::ALL.iter().find(|f| f.key() == key).unwrap_or_else(|| panic!("no fault is {key}"))
+    });
     let done = |tally: &Tally, shares: u64| tally.worlds >= worlds.div_ceil(shares);
     let name = "every_invariant_holds_after_every_step_of_every_world";
     let shares = if one.is_some() { 1 } else { share::cores() };
-    let Some(tallies) = share::run(name, shares, about, |_, n| first + n, done) else { return };
+    let Some(tallies) = share::run(name, shares, &[about], |_, n| first + n, done) else { return };
     let tally = &tallies[0];
     tally.print("worlds");
-    assert_none_failed(tally, generate::plan);
+    assert_none_failed(tally, about);
     if worlds < 100 {
         return;
     }
@@ -152,7 +156,7 @@ fn nothing_is_left_after_many_requests_through_each_kind_of_fault() {
             tally.requests,
             tally.worlds
         );
-        assert_none_failed(tally, |seed| generate::plan_about(seed, Some(fault)));
+        assert_none_failed(tally, Some(fault));
         assert!(times > 0, "{fault} never came");
     }
 }
@@ -187,9 +191,9 @@ fn a_world_that_fails_shrinks_to_the_few_events_that_it_takes() {
     let again = run(&small, Options { trace: true, ..options });
     assert_eq!(again.breach.expect("it fails still").1.invariant, breach.invariant);
     let scenario = again.scenario.expect("it was asked for");
-    for step in ["upsert: ", "output: "] {
+    for step in ["upsert: ", "output"] {
         assert!(scenario.contains(step), "{scenario}");
     }
-    let told = tell_failure(&plan, at, &breach, options);
+    let told = tell_failure(&plan, at, &breach, "", options);
     assert!(told.contains("VACANCY_SEED=3 cargo test -p vacancy --test world"), "{told}");
 }

@@ -133,6 +133,8 @@ pub struct Place {
     pub woken_fresh: bool,
     /// The clock before time last passed, when it was woken (ns).
     pub woken_after: u64,
+    /// The lives of ranks that had begun at each pool when its wait was over.
+    pub lives: Option<[u64; 2]>,
     /// How many of its class were let in while it waited.
     pub passed: u32,
 }
@@ -290,6 +292,7 @@ impl World<'_> {
             woken: false,
             woken_fresh: false,
             woken_after: 0,
+            lives: None,
             passed: 0,
         };
         let by_id = matches!(door, Door::AdmitAs | Door::BookAs);
@@ -420,6 +423,24 @@ impl World<'_> {
         }
     }
 
+    /// The lives of ranks that have begun at each pool.
+    pub fn lives(&self) -> [u64; 2] {
+        [Hop::Prefill, Hop::Decode].map(|hop| self.side(hop).fleet.lives)
+    }
+
+    /// Notes of those whose wait is over, seen or not, on which lives of ranks that was.
+    pub fn note_lives(&mut self) {
+        let lives = self.lives();
+        for client in &self.waiting {
+            let of = self.clients.get_mut(client).expect("it waits");
+            if let Stage::Waiting(future) = &of.stage
+                && !future.is_waiting()
+            {
+                of.place.lives.get_or_insert(lives);
+            }
+        }
+    }
+
     /// A request is in: judged, then entered into the books.
     fn landed(
         &mut self,
@@ -432,8 +453,10 @@ impl World<'_> {
         let hop = self.clients[&client].hop;
         self.saw(choice.rank.worker.0 << 32 | u64::from(choice.rank.dp_rank));
         self.landing_was_within_limits(client, choice, hold.as_ref().map(|(r, _)| *r), admitted)?;
+        // What it landed on may be gone by the time that it sees it.
+        let lives = self.clients[&client].place.lives.unwrap_or_else(|| self.lives());
         let mut record = self.record(client, hop, What::Booking, choice.rank);
-        self.side_mut(hop).ledger.land(&mut record);
+        self.side_mut(hop).ledger.land_in(&mut record, lives[hop as usize]);
         let now = self.now;
         if let Held::Id(_) = booked {
             self.side_mut(hop).ids.insert(client.into(), now);
@@ -441,7 +464,8 @@ impl World<'_> {
         let hold = hold.map(|(rank, kept)| {
             self.saw(rank.worker.0 << 32 | u64::from(rank.dp_rank));
             let mut record = self.record(client, Hop::Decode, What::Hold, rank);
-            self.side_mut(Hop::Decode).ledger.land(&mut record);
+            let lives = lives[Hop::Decode as usize];
+            self.side_mut(Hop::Decode).ledger.land_in(&mut record, lives);
             if let Kept::Id = kept {
                 self.side_mut(hop).holds.insert(client.into(), now);
             }

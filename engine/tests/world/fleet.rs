@@ -39,7 +39,8 @@ pub struct Fleet {
     pub scope: RejectScope,
     /// How long a signal counts (ns).
     pub ttl: u64,
-    lives: u64,
+    /// How many lives of ranks have begun.
+    pub lives: u64,
 }
 
 /// The largest n with `n <= frac * cap` or `n / cap <= frac`.

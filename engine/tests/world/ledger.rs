@@ -132,6 +132,14 @@ impl Ledger {
         self.put(record);
     }
 
+    /// As [`land`](Self::land), for one that came there when so many lives had begun: a life that has
+    /// begun since is another one, and the record lies on none.
+    pub fn land_in(&mut self, record: &mut Record, lives: u64) {
+        if self.rows.get(&record.rank).is_some_and(|row| row.life <= lives) {
+            self.land(record);
+        }
+    }
+
     fn put(&mut self, record: &mut Record) {
         let tokens = self.tokens_of(record);
         let Some(row) = self.rows.get_mut(&record.rank).filter(|r| r.life == record.life) else {

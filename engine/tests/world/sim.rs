@@ -267,6 +267,7 @@ impl<'p> World<'p> {
 
     /// After something was done: notes who was woken, lets them run, and looks at the invariants.
     pub fn settle(&mut self, run: bool) -> Result<(), Breach> {
+        self.note_lives();
         self.note_wakes()?;
         if run {
             while let Some(client) = self.executor.next() {
