@@ -149,3 +149,21 @@ fn a_fresh_decode_leg_lands_as_it_was_judged() {
         assert_eq!(on, [0; 3], "{rank}");
     }
 }
+
+/// Closing a pair is an event like any other: what waits for it goes in, without a hold, and so does
+/// who comes later; an adapter makes no difference.
+#[test]
+fn what_waits_for_a_decode_pool_goes_in_when_that_pool_is_shut_down() {
+    let classes = Profile::single(Thresholds::NONE.decode_frac(0.5)).unwrap();
+    let prefill = Pool::builder().policy(&std::sync::Arc::new(classes)).build().unwrap();
+    let decode = Pool::builder().track_prefill(false).build().unwrap();
+    prefill.upsert(WorkerSpec::new(7)).unwrap();
+    prefill.pair_with(&decode);
+    let mut waiting = [Request::new(64), Request::new(64).lora("a")].map(|r| prefill.admit(r));
+    assert!(waiting.iter().all(Admit::is_waiting));
+    decode.close();
+    for admit in &mut waiting {
+        assert!(admit.try_take().expect("it was told").unwrap().hold.is_none());
+    }
+    assert!(prefill.admit(Request::new(64)).try_take().expect("it goes in").is_ok());
+}
