@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 include!("matrix.rs");
 
 /// The modules of the engine's root that protocol files are, or are in.
-const ROOTS: [&str; 6] = ["grace", "load", "names", "queue", "room", "time"];
+const ROOTS: [&str; 7] = ["fleet", "grace", "load", "names", "queue", "room", "time"];
 
 fn main() {
     let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("set by cargo"));

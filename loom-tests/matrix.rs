@@ -29,6 +29,9 @@ struct Control {
 }
 
 const SLEEPS: &str = "a waiter sleeps beside room";
+/// What the models of a pair that goes or comes fail on.
+const GONE: &str = "a waiter sleeps for a pair that is gone";
+const HAD: &str = "a waiter sleeps for the pair it had";
 /// The row's own check: more is taken off than is on it.
 const BELOW_ZERO: &str = "Row(0 tokens, 0 blocks) - Load";
 
@@ -37,6 +40,14 @@ const USED: &[&str] = &["used again while somebody looks", "Causality violation"
 
 /// What rows and slots are made of.
 const ROWS: &[&str] = &["load/row.rs", "load/slot.rs"];
+
+const OLD: &str = "a look is older than what was known before it";
+const AT_REST: &str = "at rest a summary is out of date";
+const MIXED: &str = "the words are of two summaries";
+const OTHER: &str = "it is about another subject";
+
+/// What summaries are sealed with.
+const SEAL: &[&str] = &["fleet/seal.rs"];
 
 /// What a queue is made of.
 const QUEUE: &[&str] = &[
@@ -598,6 +609,74 @@ const MODELS: &[Model] = &[
         }],
     },
     Model {
+        number: 7,
+        sentence: "a_pair_that_is_dropped_while_it_is_asked_leaves_nobody_asleep",
+        file: "m07_pair_dropped",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "the_drop_says_nothing",
+                file: "models/pool.rs",
+                patches: &[(
+                    "            fence(Ordering::Acquire);\n            self.signal.release_and_tell();\n",
+                    "            fence(Ordering::Acquire);\n",
+                )],
+                fails_on: &[GONE],
+            },
+            Control {
+                removed: "the_drop_says_so_before_the_last_reference_is_gone",
+                file: "models/pool.rs",
+                patches: &[
+                    (
+                        "        let last = self.references.fetch_sub(1, Ordering::Release) == 1;\n",
+                        "        if self.references.load(Ordering::Relaxed) == 1 {\n            self.signal.release_and_tell();\n        }\n        let last = self.references.fetch_sub(1, Ordering::Release) == 1;\n",
+                    ),
+                    (
+                        "            fence(Ordering::Acquire);\n            self.signal.release_and_tell();\n",
+                        "            fence(Ordering::Acquire);\n",
+                    ),
+                ],
+                fails_on: &[GONE],
+            },
+            Control {
+                removed: "who_asks_lets_go_of_the_last_reference_quietly",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        let last = pair.let_go();\n",
+                    "        let last = pair.references.fetch_sub(1, Ordering::Release) == 1;\n",
+                )],
+                fails_on: &[GONE],
+            },
+            Control {
+                removed: "it_is_let_go_of_under_the_lock_that_it_is_found_under",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        let there = {\n            let _known = known.lock();\n            pair.upgrade()\n        };\n",
+                    "        let _known = known.lock();\n        let there = pair.upgrade();\n",
+                )],
+                fails_on: &["deadlock"],
+            },
+            Control {
+                removed: "who_is_told_inside_a_turn_is_forgotten",
+                file: "room/turn.rs",
+                patches: &[("            turns.later.push_back(party.clone());\n", "")],
+                fails_on: &[GONE],
+            },
+            Control {
+                removed: "the_queue_registers_at_its_own_signal_alone",
+                file: "queue/waiting.rs",
+                patches: &[(
+                    "            for signal in &inner.signals {\n                signal.register();",
+                    "            for signal in inner.signals.iter().take(1) {\n                signal.register();",
+                )],
+                fails_on: &[GONE],
+            },
+        ],
+    },
+    Model {
         number: 8,
         sentence: "a_hold_under_an_id_ends_once",
         file: "m08_hold",
@@ -658,6 +737,274 @@ const MODELS: &[Model] = &[
                 file: "load/slot.rs",
                 patches: &[("        if !judge(without) {", "        if !judge(seen) {")],
                 fails_on: &["judged as if its own hold were not there"],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "a_summary_is_never_older_than_the_look_that_believes_it",
+        file: "m09_one_block",
+        support: &[],
+        engine: SEAL,
+        short: Some(1),
+        long: Some(2),
+        controls: &[
+            Control {
+                removed: "the_version_moves_before_the_row",
+                file: "models/m09_one_block.rs",
+                patches: &[(
+                    "        self.row.store(to, Ordering::Relaxed);\n        self.versions.bump(0, 0);\n",
+                    "        self.versions.bump(0, 0);\n        self.row.store(to, Ordering::Relaxed);\n",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_bump_publishes_nothing",
+                file: "fleet/seal.rs",
+                patches: &[("fetch_add(1, Ordering::Release)", "fetch_add(1, Ordering::Relaxed)")],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_look_does_not_acquire_the_version",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "self.now[at].load(Ordering::Acquire)",
+                    "self.now[at].load(Ordering::Relaxed)",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "the_version_is_read_after_the_row",
+                file: "models/m09_one_block.rs",
+                patches: &[(
+                    "        reached(\"summed up\");\n",
+                    "        let version = self.versions.of(0);\n        reached(\"summed up\");\n",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_version_of_one_bit",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "self.now[at].load(Ordering::Acquire)",
+                    "self.now[at].load(Ordering::Acquire) % 2 + 1",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_summary_publishes_nothing",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        // Release: publishes the words.\n        self.seal.store(version << 1, Ordering::Release);",
+                    "        self.seal.store(version << 1, Ordering::Relaxed);",
+                )],
+                fails_on: &[OLD, AT_REST, MIXED],
+            },
+            Control {
+                removed: "a_look_does_not_acquire_the_seal",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "self.seal.load(Ordering::Acquire) == version << 1",
+                    "self.seal.load(Ordering::Relaxed) == version << 1",
+                )],
+                fails_on: &[OLD, AT_REST, MIXED],
+            },
+            Control {
+                removed: "the_fence_of_who_publishes",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        fence(Ordering::Release);\n        for (to, word)",
+                    "        for (to, word)",
+                )],
+                fails_on: &[MIXED],
+            },
+            Control {
+                removed: "the_fence_of_who_reads",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        fence(Ordering::Acquire);\n        self.seal",
+                    "        self.seal",
+                )],
+                fails_on: &[MIXED],
+            },
+            Control {
+                removed: "everybody_publishes_at_once",
+                file: "fleet/seal.rs",
+                patches: &[("taken.is_ok().then(|| Turn(self))", "Some(Turn(self))")],
+                fails_on: &[OLD, AT_REST, MIXED],
+            },
+            Control {
+                removed: "who_finds_the_turn_taken_gives_it_up",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "taken.is_ok().then(|| Turn(self))",
+                    "taken.is_ok().then_some(Turn(self))",
+                )],
+                fails_on: &[OLD, AT_REST, MIXED],
+            },
+            Control {
+                removed: "the_second_look_at_the_seal",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        self.seal.load(Ordering::Relaxed) == version << 1\n",
+                    "        let _ = version;\n        true\n",
+                )],
+                fails_on: &[MIXED],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "a_sum_of_versions_stands_for_each_of_them",
+        file: "m09_many_blocks",
+        support: &[],
+        engine: SEAL,
+        short: Some(1),
+        long: Some(2),
+        controls: &[
+            Control {
+                removed: "the_sum_is_taken_before_the_seal",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        let seal = self.seal.load(Ordering::Acquire);\n        let sum = versions.sum();\n",
+                    "        let sum = versions.sum();\n        let seal = self.seal.load(Ordering::Acquire);\n",
+                )],
+                fails_on: &[OLD],
+            },
+            Control {
+                removed: "the_seal_of_a_sum_is_not_acquired",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        let seal = self.seal.load(Ordering::Acquire);\n        let sum",
+                    "        let seal = self.seal.load(Ordering::Relaxed);\n        let sum",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "a_waiter_may_believe_a_summary_that_says_there_is_no_room",
+        file: "m09_waiter",
+        support: &[],
+        engine: &["fleet/seal.rs", "room/signal.rs", "room/turn.rs", "room/park.rs"],
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "the_epoch_moves_before_the_version",
+                file: "models/m09_waiter.rs",
+                patches: &[(
+                    "        self.versions.bump(0, 0);\n        let _ = self.signal.release();\n",
+                    "        let _ = self.signal.release();\n        self.versions.bump(0, 0);\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "the_waiter_looks_and_then_registers",
+                file: "models/m09_waiter.rs",
+                patches: &[(
+                    "    let epoch = world.signal.register();\n    let (full, believed) = world.look();\n",
+                    "    let (full, believed) = world.look();\n    let epoch = world.signal.register();\n",
+                )],
+                fails_on: &[SLEEPS],
+            },
+            Control {
+                removed: "an_outdated_summary_is_believed",
+                file: "models/m09_waiter.rs",
+                patches: &[(
+                    "self.each.read(version)",
+                    "self.each.latest().map(|(_, words)| words)",
+                )],
+                fails_on: &[SLEEPS],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "lanes_that_changed_are_all_remembered_or_none",
+        file: "m09_lanes",
+        support: &[],
+        engine: SEAL,
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "a_remembered_change_is_taken_for_another",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "            if word >> LANE_BITS != version {\n                return None;\n            }\n",
+                    "",
+                )],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_change_that_is_forgotten_is_left_out",
+                file: "fleet/seal.rs",
+                patches: &[
+                    (
+                        "to < from || to - from > MEMORY as u64",
+                        "to < from",
+                    ),
+                    (
+                        "            if word >> LANE_BITS != version {\n                return None;\n            }\n",
+                        "            if word >> LANE_BITS != version {\n                continue;\n            }\n",
+                    ),
+                ],
+                fails_on: &[OLD, AT_REST],
+            },
+        ],
+    },
+    Model {
+        number: 9,
+        sentence: "a_shelf_that_is_given_to_another_run_is_not_taken_for_the_old_one_s",
+        file: "m09_subjects",
+        support: &[],
+        engine: SEAL,
+        short: Some(1),
+        long: Some(2),
+        controls: &[
+            Control {
+                removed: "not_looked_at_again",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        self.edition.load(Ordering::Relaxed) == edition\n",
+                    "        self.edition.load(Ordering::Relaxed) >= edition\n",
+                )],
+                fails_on: &[OTHER],
+            },
+            Control {
+                removed: "the_fence_of_who_gives",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "        fence(Ordering::Release);\n        self.subject",
+                    "        self.subject",
+                )],
+                fails_on: &[OTHER],
+            },
+            Control {
+                removed: "a_gift_publishes_nothing",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "self.edition.store(edition + 2, Ordering::Release)",
+                    "self.edition.store(edition + 2, Ordering::Relaxed)",
+                )],
+                fails_on: &[OTHER],
+            },
+            Control {
+                removed: "the_edition_is_not_acquired",
+                file: "fleet/seal.rs",
+                patches: &[(
+                    "let edition = self.edition.load(Ordering::Acquire);",
+                    "let edition = self.edition.load(Ordering::Relaxed);",
+                )],
+                fails_on: &[OTHER],
+            },
+            Control {
+                removed: "what_stood_there_is_not_wiped_off",
+                file: "fleet/seal.rs",
+                patches: &[("        self.each.iter().for_each(Sealed::wipe);\n", "")],
+                fails_on: &[OTHER],
             },
         ],
     },
@@ -943,6 +1290,82 @@ const MODELS: &[Model] = &[
             )],
             fails_on: &[SLEEPS],
         }],
+    },
+    Model {
+        number: 16,
+        sentence: "who_waits_is_let_in_by_a_pair_that_is_installed_full_and_then_has_room",
+        file: "m16_pair_installed",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "published_before_it_is_subscribed_to",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        self.subscribe(pair);\n        late.store(Arc::new(pair.clone()));\n        self.signal.release_and_tell();\n",
+                    "        late.store(Arc::new(pair.clone()));\n        self.signal.release_and_tell();\n        self.subscribe(pair);\n",
+                )],
+                fails_on: &[HAD],
+            },
+            Control {
+                removed: "drained_before_it_is_published",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        late.store(Arc::new(pair.clone()));\n        self.signal.release_and_tell();\n",
+                    "        self.signal.release_and_tell();\n        late.store(Arc::new(pair.clone()));\n",
+                )],
+                fails_on: &[HAD],
+            },
+            Control {
+                removed: "what_waits_already_is_not_registered",
+                file: "queue/waiting.rs",
+                patches: &[(
+                    "        if self.count() > 0 {\n            signal.register();\n        }\n",
+                    "",
+                )],
+                fails_on: &[HAD],
+            },
+        ],
+    },
+    Model {
+        number: 16,
+        sentence: "whoever_enters_while_a_pair_with_room_is_installed_is_let_in",
+        file: "m16_pair_and_newcomer",
+        support: &["pool"],
+        engine: QUEUE,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "no_drain_when_it_is_installed",
+                file: "models/pool.rs",
+                patches: &[(
+                    "        late.store(Arc::new(pair.clone()));\n        self.signal.release_and_tell();\n",
+                    "        late.store(Arc::new(pair.clone()));\n",
+                )],
+                fails_on: &[HAD],
+            },
+            Control {
+                removed: "the_installation_publishes_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(EPOCH, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(EPOCH, Ordering::Acquire);",
+                )],
+                fails_on: &[HAD],
+            },
+            Control {
+                removed: "who_enters_sees_nothing",
+                file: "room/signal.rs",
+                patches: &[(
+                    "let word = self.word.fetch_add(PARTY, Ordering::AcqRel);",
+                    "let word = self.word.fetch_add(PARTY, Ordering::Release);",
+                )],
+                fails_on: &[HAD],
+            },
+        ],
     },
     Model {
         number: 17,

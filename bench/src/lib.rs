@@ -13,4 +13,5 @@ pub mod engine;
 pub mod measure;
 pub mod oracle;
 pub mod scenes;
+pub mod threads;
 pub mod workload;

@@ -105,7 +105,8 @@ impl Booking {
         let inner = &self.handle.inner;
         let (signal, told) = {
             let mut landed = self.landed.lock();
-            (inner.move_landed(&mut landed, target, Target::Available)?, landed.told)
+            let signal = inner.move_landed(&mut landed, target, Target::Available)?;
+            (signal, inner.numbered(landed.told))
         };
         inner.was_moved(signal, told, target);
         Ok(())

@@ -52,7 +52,8 @@ pub enum Error {
     },
     /// A custom filter refused every rank that was neither marked nor full.
     AllEligibleWorkersFiltered,
-    /// A filter, scorer, picker or classifier failed, panicked, or gave a non-finite cost.
+    /// A filter, scorer, picker or classifier failed, panicked, or gave a non-finite cost; or the
+    /// host's own paired pool panicked.
     PolicyFailed {
         /// What failed, and how.
         what: String,

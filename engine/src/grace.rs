@@ -37,6 +37,8 @@ pub(crate) struct Seat {
     /// Guards alive on this seat. Only its owner reads or writes it.
     depth: AtomicU32,
     taken: AtomicBool,
+    /// How many seats were there before.
+    number: u32,
     next: *const Seat,
 }
 
@@ -62,7 +64,7 @@ pub(crate) struct Guard<'d> {
 // SAFETY: the pointer leads to seats, which are made of atomics, are shared by reference only, and
 // live as long as the domain.
 unsafe impl Send for Seat {}
-// SAFETY: as above; `next` is written before the seat is published and never after.
+// SAFETY: as above; `number` and `next` are written before the seat is published and never after.
 unsafe impl Sync for Seat {}
 
 impl Domain {
@@ -92,12 +94,18 @@ impl Domain {
             state: AtomicU64::new(0),
             depth: AtomicU32::new(0),
             taken: AtomicBool::new(true),
+            number: 0,
             next: ptr::null(),
         }));
         let mut head = self.seats.load(Ordering::Acquire);
         loop {
+            // SAFETY: published seats live as long as the domain.
+            let number = unsafe { head.as_ref() }.map_or(0, |head| head.number + 1);
             // SAFETY: not published yet, so nobody else looks at it.
-            unsafe { (*seat).next = head };
+            unsafe {
+                (*seat).number = number;
+                (*seat).next = head;
+            }
             // Release: publishes the seat's fields. Acquire: the chain behind a new head.
             match self.seats.compare_exchange(head, seat, Ordering::AcqRel, Ordering::Acquire) {
                 // SAFETY: published seats live as long as the domain.
@@ -207,6 +215,11 @@ impl<'d> Guard<'d> {
     /// The domain it pins.
     pub(crate) fn domain(&self) -> &'d Domain {
         self.domain
+    }
+
+    /// The number of the thread's seat: different for threads that live at the same time, and low.
+    pub(crate) fn seat(&self) -> usize {
+        self.seat.number as usize
     }
 }
 

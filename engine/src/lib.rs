@@ -92,6 +92,7 @@ mod names;
 mod pass;
 mod pins;
 mod pool;
+mod prefetch;
 mod queue;
 mod request;
 mod room;

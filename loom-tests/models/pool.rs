@@ -13,12 +13,12 @@ use super::queue::waiter::{Cancelled, Fate, Polled, Waiter};
 use super::queue::waiting::{Closed, Waiting};
 use super::room::signal::RoomSignal;
 use super::room::turn::{Party, Turn};
-use crate::sync::atomic::AtomicU64;
-use crate::sync::{Arc, Published, Weak};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, fence};
+use crate::sync::{Arc, Mutex, Published, Weak};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Mutex as Unseen;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 
 pub(crate) const ONE: Load = Load::new(1, 0);
@@ -93,11 +93,28 @@ pub(crate) struct Pool {
     /// Steps after which a drain hands on.
     bound: u64,
     /// The pair: nobody whose class has to do with it goes in while it is full.
-    pair: Option<Arc<Pool>>,
+    pair: Pair,
+    /// References to this pool, as `Arc` counts them, for those that hold it weakly. Its maker has
+    /// one.
+    references: AtomicUsize,
     /// Whether room is set aside at the pair for each that goes in.
     holds: bool,
+    /// Whether its pair went while it was asked, so that whoever asked had the last reference. Not
+    /// loom's.
+    pub(crate) let_go_last: AtomicBool,
     /// Whom each let in was let in by, in order. Not loom's.
     pub(crate) let_in_by: Unseen<Vec<&'static str>>,
+}
+
+/// How a pool finds its pair.
+enum Pair {
+    None,
+    /// It stays for ever.
+    Kept(Arc<Pool>),
+    /// It may go, and has room then. Found under a lock, as the engine finds it.
+    Weak(Arc<Pool>, Mutex<()>),
+    /// It is replaced.
+    Late(Published<Arc<Pool>>),
 }
 
 /// Why an attempt took nothing.
@@ -118,21 +135,25 @@ pub(crate) fn tokens(limit: u32) -> Limit {
 impl Pool {
     /// A rank that is full once it carries more than `limit` tokens, and carries `carries`.
     pub(crate) fn new(limit: u32, carries: u32, bound: u64, pair: Option<Arc<Pool>>) -> Arc<Pool> {
-        Pool::build(limit, carries, bound, pair, false)
+        Pool::build(limit, carries, bound, pair.map_or(Pair::None, Pair::Kept), false)
     }
 
     /// One that sets room aside at its pair.
     pub(crate) fn holding(limit: u32, carries: u32, pair: Arc<Pool>) -> Arc<Pool> {
-        Pool::build(limit, carries, u64::MAX, Some(pair), true)
+        Pool::build(limit, carries, u64::MAX, Pair::Kept(pair), true)
     }
 
-    fn build(
-        limit: u32,
-        carries: u32,
-        bound: u64,
-        pair: Option<Arc<Pool>>,
-        holds: bool,
-    ) -> Arc<Pool> {
+    /// One whose pair is gone, and has room, once its maker has let go of it.
+    pub(crate) fn weakly_paired(limit: u32, pair: Arc<Pool>) -> Arc<Pool> {
+        Pool::build(limit, 0, u64::MAX, Pair::Weak(pair, Mutex::new(())), false)
+    }
+
+    /// One that gets another pair by [`Pool::install`].
+    pub(crate) fn to_be_paired(limit: u32, first: &Arc<Pool>) -> Arc<Pool> {
+        Pool::build(limit, 0, u64::MAX, Pair::Late(Published::new(first.clone())), false)
+    }
+
+    fn build(limit: u32, carries: u32, bound: u64, pair: Pair, holds: bool) -> Arc<Pool> {
         let signal = Arc::new(RoomSignal::new());
         let pool = Arc::new(Pool {
             row: AtomicU64::new(Row::EMPTY.plus(Load::new(carries, 0)).expect("it fits").bits()),
@@ -142,16 +163,84 @@ impl Pool {
             baton: Baton::new(),
             bound,
             pair,
+            references: AtomicUsize::new(1),
             holds,
+            let_go_last: AtomicBool::new(false),
             let_in_by: Unseen::new(Vec::new()),
         });
         let party: Arc<dyn Party> = pool.clone();
         pool.signal.add_party(Arc::downgrade(&party));
-        if let Some(pair) = &pool.pair {
-            pair.signal.add_party(Arc::downgrade(&party));
-            pool.waiting.attach(Arc::clone(&pair.signal));
+        if let Some(pair) = pool.pair() {
+            pool.subscribe(&pair);
         }
         pool
+    }
+
+    fn subscribe(self: &Arc<Self>, pair: &Pool) {
+        let party: Arc<dyn Party> = self.clone();
+        pair.signal.add_party(Arc::downgrade(&party));
+        self.waiting.attach(Arc::clone(&pair.signal));
+    }
+
+    /// Makes `pair` this pool's pair.
+    pub(crate) fn install(self: &Arc<Self>, pair: &Arc<Pool>) {
+        let Pair::Late(late) = &self.pair else { panic!("it keeps its pair") };
+        self.subscribe(pair);
+        late.store(Arc::new(pair.clone()));
+        self.signal.release_and_tell();
+    }
+
+    fn pair(&self) -> Option<Arc<Pool>> {
+        match &self.pair {
+            Pair::None => None,
+            Pair::Kept(pair) | Pair::Weak(pair, _) => Some(pair.clone()),
+            Pair::Late(pair) => Some(Arc::clone(&pair.load())),
+        }
+    }
+
+    /// Another reference to this pool, if there is one still.
+    fn upgrade(&self) -> bool {
+        let mut references = self.references.load(Ordering::Relaxed);
+        while references > 0 {
+            let more = references + 1;
+            // Acquire and, below, release and acquire: as `Arc` does.
+            match self.references.compare_exchange(
+                references,
+                more,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(_) => references = self.references.load(Ordering::Relaxed),
+            }
+        }
+        false
+    }
+
+    /// Lets go of a reference; with the last one the pool is gone, and says so. Gives whether it was
+    /// that.
+    pub(crate) fn let_go(&self) -> bool {
+        let last = self.references.fetch_sub(1, Ordering::Release) == 1;
+        if last {
+            fence(Ordering::Acquire);
+            self.signal.release_and_tell();
+        }
+        last
+    }
+
+    fn pair_has_room(&self, pair: &Pool) -> bool {
+        let Pair::Weak(_, known) = &self.pair else { return pair.has_room() };
+        let there = {
+            let _known = known.lock();
+            pair.upgrade()
+        };
+        if !there {
+            return true;
+        }
+        let room = pair.has_room();
+        let last = pair.let_go();
+        self.let_go_last.fetch_or(last, Ordering::Relaxed);
+        room
     }
 
     pub(crate) fn carries(&self) -> u32 {
@@ -225,8 +314,8 @@ impl Pool {
 
     /// Takes the own rank, and then sets room aside at the pair: both or neither.
     pub(crate) fn attempt(&self, entry: &Entry, draining: bool) -> Result<(), Refused> {
-        let pair = self.pair.as_ref().filter(|_| entry.paired);
-        if pair.is_some_and(|pair| !pair.has_room()) {
+        let pair = self.pair().filter(|_| entry.paired);
+        if pair.as_ref().is_some_and(|pair| !self.pair_has_room(pair)) {
             return Err(Refused::Pair);
         }
         let limit = *self.limit.load();
@@ -253,7 +342,7 @@ impl Pool {
     /// Gives back what [`Pool::attempt`] took.
     fn give_back(&self, entry: &Entry) {
         self.release(ONE);
-        if let Some(pair) = self.pair.as_ref().filter(|_| entry.paired && self.holds) {
+        if let Some(pair) = self.pair().filter(|_| entry.paired && self.holds) {
             pair.release(ONE);
         }
     }

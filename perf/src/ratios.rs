@@ -6,11 +6,11 @@ use crate::place::Args;
 use crate::record;
 use crate::table::{Table, time};
 use serde_json::json;
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vacancy_bench::engine::{Bench, Mode};
 use vacancy_bench::measure::{Pair, median, per_op};
 use vacancy_bench::scenes;
+use vacancy_bench::threads::{batch as batch_of, two_against_one};
 
 /// How long one batch takes: short against a time slice, so that most are not interrupted.
 const BATCH: Duration = Duration::from_millis(1);
@@ -39,7 +39,7 @@ pub fn run(words: &[String]) -> Result<Verdict, String> {
     }
     for rule in limits.threads.iter().filter(|rule| rule.name.contains(only)) {
         eprintln!("perf: {}", rule.name);
-        lines.push(threads(rule, (rounds / 8).max(1))?);
+        lines.extend(threads(rule, (rounds / 4).max(1))?);
     }
     if lines.is_empty() {
         return Err(format!("no rule is named {only:?}"));
@@ -79,49 +79,38 @@ fn ratio(rule: &Ratio, rounds: usize) -> Line {
     }
 }
 
-/// Wall time per operation with `threads` threads, each with a handle of its own.
-fn per_op_of(bench: &Bench, threads: usize, each: usize) -> f64 {
-    let barrier = Barrier::new(threads + 1);
-    let elapsed = std::thread::scope(|scope| {
-        let work: Vec<_> = (0..threads)
-            .map(|thread| {
-                let (pool, barrier) = (bench.pool.clone(), &barrier);
-                scope.spawn(move || {
-                    let from = thread * bench.requests.len() / threads;
-                    barrier.wait();
-                    for at in from..from + each {
-                        drop(bench.book(&pool, at));
-                    }
-                    Instant::now()
-                })
-            })
-            .collect();
-        barrier.wait();
-        let start = Instant::now();
-        let ends = work.into_iter().map(|thread| thread.join().expect("no check failed"));
-        ends.max().map_or(Duration::ZERO, |end| end - start)
-    });
-    elapsed.as_nanos() as f64 / (threads * each) as f64
-}
-
-fn threads(rule: &Threads, rounds: usize) -> Result<Line, String> {
-    let bench = match rule.operation.as_str() {
-        "select_book_free/4096/reject" => Bench::new(4096, Mode::Reject),
-        "long_prefix/4096/all" => scenes::long_prefix_bench(4096, 4096, None),
-        other => return Err(format!("{}: {other} is not for threads", rule.name)),
+/// Two threads over one on one pool; and, to read it by, on a pool each: what this machine gives
+/// to threads that share nothing.
+fn threads(rule: &Threads, rounds: usize) -> Result<[Line; 2], String> {
+    let make = || match rule.operation.as_str() {
+        "select_book_free/4096/reject" => Ok(Bench::new(4096, Mode::Reject)),
+        "long_prefix/4096/all" => Ok(scenes::long_prefix_bench(4096, 4096, None)),
+        other => Err(format!("{}: {other} is not for threads", rule.name)),
     };
-    let once = median(&[0; 5].map(|_| per_op_of(&bench, 1, 256)));
+    let (bench, other) = (make()?, make()?);
+    let once = median(&[0; 5].map(|_| batch_of(&[&bench], 256).per_op(1, 256)));
     let each = ((THREADS_BATCH.as_nanos() as f64 / once) as usize).clamp(16, 1 << 20);
-    let pair = Pair::measure(rounds, || per_op_of(&bench, 2, each), || per_op_of(&bench, 1, each));
-    Ok(Line {
-        name: rule.name.clone(),
+    let apart = two_against_one(&bench, &other, each, rounds);
+    let pair = two_against_one(&bench, &bench, each, rounds);
+    for pair in [&apart, &pair] {
+        if pair.a.len() < rounds.min(8) {
+            let took = pair.a.len();
+            return Err(format!("{}: only {took} batches were undisturbed", rule.name));
+        }
+    }
+    let line = |name: String, pair: &Pair, bar: Option<f64>| Line {
+        name,
         first: median(&pair.a),
         second: median(&pair.b),
         ratio: pair.ratio(),
         spread: pair.spread(),
-        bar: format!(">= {}", rule.at_least),
-        holds: pair.ratio() >= rule.at_least,
-    })
+        bar: bar.map_or("none".into(), |bar| format!(">= {bar}")),
+        holds: bar.is_none_or(|bar| pair.ratio() >= bar),
+    };
+    Ok([
+        line(rule.name.clone(), &pair, Some(rule.at_least)),
+        line(format!("{}, a pool each", rule.name), &apart, None),
+    ])
 }
 
 fn print(lines: &[Line]) {

@@ -8,6 +8,7 @@
 use crate::fleet::seal::Versions;
 use crate::load::prompts::RankPrompts;
 use crate::load::row::Row;
+use crate::prefetch::for_writing;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 
@@ -110,10 +111,18 @@ impl Block {
         }
     }
 
-    /// Says that something in this block has changed. Comes after the change itself.
+    /// Asks for the lines that a booking or a free on this lane writes.
     #[inline(always)]
-    pub(crate) fn bump(&self) {
-        self.versions.bump(self.at);
+    pub(crate) fn prefetch(&self, lane: usize) {
+        for_writing(&self.rows[lane]);
+        for_writing(&self.requests[lane]);
+        for_writing(self.versions.place(self.at));
+    }
+
+    /// Says that something of one lane has changed. Comes after the change itself.
+    #[inline(always)]
+    pub(crate) fn bump(&self, lane: usize) {
+        self.versions.bump(self.at, lane);
     }
 
     /// The versions of this block and its neighbours.

@@ -14,15 +14,46 @@ use crate::sync::Arc;
 use crate::time::Time;
 use std::sync::OnceLock;
 
-/// Shelves of a board. Two places are looked at for a subject, so that two that share a place do
-/// not drive each other out.
+/// Shelves of a board. A few places are looked at for a subject, so that those that share one do not
+/// drive each other out.
 const SHELVES: usize = 64;
+const PLACES: usize = 4;
 
 /// Counts of one class; see [`Board::classes`].
 #[derive(Default)]
 pub(crate) struct ClassCounts {
     pub(crate) whole: Sealed<1>,
     pub(crate) each: [Sealed<1>; SPAN],
+}
+
+/// How many copies there are of what is known.
+pub(crate) const COPIES: usize = 4;
+
+/// What is known of a span of blocks, several times over: threads that find things out at the same
+/// time write them on boards of their own.
+///
+/// With one board for all, every booking moved the lines of its block's results from one core to
+/// the other and back; a change that somebody else made is cheaper found again (one row) than
+/// fetched. More copies than a few gain nothing: then each thread would find out again what all the
+/// others changed.
+pub(crate) struct Boards([Board; COPIES]);
+
+impl Boards {
+    /// Empty boards for up to a span of blocks, at least one.
+    pub(crate) fn new(blocks: &[Arc<BlockView>]) -> Boards {
+        Boards(std::array::from_fn(|_| Board::new(blocks)))
+    }
+
+    /// The board for threads with that seat.
+    #[inline(always)]
+    pub(crate) fn of(&self, seat: usize) -> &Board {
+        &self.0[seat % COPIES]
+    }
+
+    /// One of them, for what all say alike.
+    pub(crate) fn any(&self) -> &Board {
+        &self.0[0]
+    }
 }
 
 /// What is known of a span of blocks.
@@ -43,18 +74,20 @@ pub(crate) struct Board {
     pub(crate) turns: Turns,
     /// Lowest cost, and counts.
     pub(crate) whole: Sealed<2>,
-    /// Per block: lowest cost, who has it, who may be chosen, counts.
-    pub(crate) each: [Sealed<4>; SPAN],
+    /// Per block: lowest cost, who has it, who may be chosen, who is full, counts; and the few
+    /// cheapest: who they are, and what they cost at most.
+    pub(crate) each: [Sealed<7>; SPAN],
     /// Per class, how many available ranks have no room for it.
     pub(crate) classes: Box<[ClassCounts]>,
-    /// Per run of prompt blocks that many ranks hold: lowest cost among those, and who has it.
-    /// Made when first needed.
+    /// Per run of prompt blocks that many ranks hold: lowest cost among those, and counts; per block
+    /// also who has it and who was looked at; for the span also the lowest cost that blocks which
+    /// were not looked at may have. Made when first needed.
     shelves: OnceLock<Box<[Shelf]>>,
 }
 
 impl Board {
     /// An empty board for up to a span of blocks, at least one.
-    pub(crate) fn new(blocks: &[Arc<BlockView>]) -> Board {
+    fn new(blocks: &[Arc<BlockView>]) -> Board {
         let ranks = |set: &dyn Fn(&BlockView) -> u64| {
             blocks.iter().map(|block| set(block).count_ones()).sum()
         };
@@ -69,7 +102,7 @@ impl Board {
             unmarked: ranks(&|block| block.available & !block.marks),
             next_lapse: blocks.iter().map(|b| b.next_lapse).min().unwrap_or(Time::NEVER),
             open,
-            turns: Turns::default(),
+            turns: Turns::new(),
             whole: Sealed::default(),
             each: Default::default(),
             classes: blocks[0].classes.iter().map(|_| ClassCounts::default()).collect(),
@@ -81,24 +114,25 @@ impl Board {
     #[inline]
     pub(crate) fn shelf(&self, subject: u64) -> Option<(&Shelf, u64)> {
         let shelves = self.shelves.get()?;
-        let at = place(subject);
-        [at, at ^ 1].into_iter().find_map(|at| {
-            let edition = shelves[at].about(subject)?;
-            Some((&shelves[at], edition))
+        let first = place(subject);
+        (0..PLACES).find_map(|n| {
+            let shelf = &shelves[first ^ n];
+            Some((shelf, shelf.about(subject)?))
         })
     }
 
     /// A shelf about `subject`: one that is, or one that is made so, at the cost of what stood on
-    /// it (`chance` says which of two).
+    /// it (`any` says on which).
     #[cold]
-    pub(crate) fn claim(&self, turn: &Turn<'_>, subject: u64, chance: bool) -> (&Shelf, u64) {
+    pub(crate) fn claim(&self, turn: &Turn<'_>, subject: u64, any: u64) -> (&Shelf, u64) {
         if let Some(found) = self.shelf(subject) {
             return found;
         }
         let shelves = self.shelves.get_or_init(|| (0..SHELVES).map(|_| Shelf::default()).collect());
-        let at = place(subject);
-        let unused = [at, at ^ 1].into_iter().find(|&at| shelves[at].is_unused());
-        let shelf = &shelves[unused.unwrap_or(at ^ usize::from(chance))];
+        let first = place(subject);
+        let mut places = (0..PLACES).map(|n| &shelves[first ^ n]);
+        let unused = places.find(|shelf| shelf.is_unused());
+        let shelf = unused.unwrap_or(&shelves[first ^ (any as usize % PLACES)]);
         (shelf, shelf.give(turn, subject))
     }
 }
@@ -107,3 +141,5 @@ fn place(subject: u64) -> usize {
     // Fibonacci hashing: hosts may hash badly.
     (subject.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % SHELVES
 }
+
+const _: () = assert!(SHELVES.is_multiple_of(PLACES) && PLACES.is_power_of_two());

@@ -3,9 +3,9 @@
 //!
 //! | who | does | pairs with |
 //! |---|---|---|
-//! | writer of a block | changes rows and columns, *then* [`Versions::bump`] | [`Versions::of`], [`Versions::sum`] |
+//! | writer of a block | changes rows and columns, *then* [`Versions::bump`] | [`Versions::of`], [`Sealed::read_sum`] |
 //! | looker, one block | version, then rows and columns; later [`Sealed::put`] with that version | `bump` |
-//! | looker, all blocks at once | [`Sealed::is_of_sum`]: the seal, *then* the versions | `put` |
+//! | looker, all blocks at once | [`Sealed::read_sum`]: the seal, *then* the versions | `put` |
 //!
 //! A result is believed only while its version is the current one, so it says what the rows said
 //! at some moment after the looker asked. Versions have 64 bits and only grow. A flag in their
@@ -20,6 +20,10 @@
 //! same word of a *later* result, which is as true. Only where a [`Shelf`] is given to another
 //! subject is the second look needed for one word as well.
 //!
+//! What has changed little need not be found anew: the lanes of the last few changes are remembered
+//! ([`Versions::changed`]). A change that is not remembered is never taken for none: each is asked
+//! for by its version, and only what carries that version counts.
+//!
 //! Sums: the versions of a span of blocks only grow, so if their sum is the one that was sealed,
 //! each of them is what it was, *provided* they are read after the seal: what the sealer had read
 //! then happened before, and no version can be older than it was there.
@@ -31,40 +35,83 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 /// Blocks whose versions lie together and whose results are also kept as one.
 pub(crate) const SPAN: usize = if MODELLED { 2 } else { 16 };
 
-/// The versions of a span of blocks. Dense: a pick reads them all, a change writes one.
+/// Changes of a block that are remembered by lane.
+const MEMORY: usize = if MODELLED { 1 } else { 16 };
+
+/// The versions of a span of blocks, and in which lanes the last changes were.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Versions([AtomicU64; SPAN]);
+pub(crate) struct Versions {
+    /// Dense: a pick reads them all, a change writes one.
+    now: [AtomicU64; SPAN],
+    /// Per block, for a version (by its last bits) the version and the lane, in one word.
+    lanes: [[AtomicU64; MEMORY]; SPAN],
+}
+
+/// Bits of a remembered change that name its lane.
+const LANE_BITS: u32 = 6;
 
 impl Versions {
     pub(crate) fn new() -> Versions {
-        // From 1 on, so that a seal of 0 is valid for no version.
-        Versions(std::array::from_fn(|_| AtomicU64::new(1)))
+        Versions {
+            // From 1 on, so that a seal of 0 is valid for no version.
+            now: std::array::from_fn(|_| AtomicU64::new(1)),
+            lanes: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+        }
     }
 
-    /// Says that something in a block has changed. Comes after the change itself.
+    /// Says that something in a lane of a block has changed. Comes after the change itself.
     #[inline(always)]
-    pub(crate) fn bump(&self, at: usize) {
+    pub(crate) fn bump(&self, at: usize, lane: usize) {
         // Release: who reads the new version (`of`, `sum`) sees what was changed before it.
-        self.0[at].fetch_add(1, Ordering::Release);
+        let version = self.now[at].fetch_add(1, Ordering::Release) + 1;
+        // Relaxed, and after: it is believed only if it carries the version asked for, which one
+        // caller alone was given.
+        self.lanes[at][version as usize % MEMORY]
+            .store(version << LANE_BITS | lane as u64, Ordering::Relaxed);
+    }
+
+    /// Where a block's version lies, for who is going to move it.
+    #[inline(always)]
+    pub(crate) fn place(&self, at: usize) -> &AtomicU64 {
+        &self.now[at]
     }
 
     /// The version of one block. What is looked at afterwards is at least as new.
     #[inline(always)]
     pub(crate) fn of(&self, at: usize) -> u64 {
         // Acquire: pairs with `bump`.
-        self.0[at].load(Ordering::Acquire)
+        self.now[at].load(Ordering::Acquire)
     }
 
     /// The sum of all versions.
     #[inline(always)]
     fn sum(&self) -> u64 {
-        (0..SPAN).fold(0, |sum, at| sum + self.of(at))
+        // Acquire: as in `of`.
+        self.now.iter().fold(0, |sum, one| sum.wrapping_add(one.load(Ordering::Acquire)))
+    }
+
+    /// The lanes of a block in which something has changed after version `from` and up to `to`, or
+    /// maybe later; `None`: not known (any more, or yet).
+    #[inline]
+    pub(crate) fn changed(&self, at: usize, from: u64, to: u64) -> Option<u64> {
+        if to < from || to - from > MEMORY as u64 {
+            return None;
+        }
+        let mut set = 0;
+        for version in from + 1..=to {
+            let word = self.lanes[at][version as usize % MEMORY].load(Ordering::Relaxed);
+            if word >> LANE_BITS != version {
+                return None;
+            }
+            set |= 1 << (word & ((1 << LANE_BITS) - 1));
+        }
+        Some(set)
     }
 }
 
 /// The right to publish, held for a few stores.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Turns(AtomicBool);
 
 /// See [`Turns`].
@@ -72,14 +119,17 @@ pub(crate) struct Turns(AtomicBool);
 pub(crate) struct Turn<'a>(&'a Turns);
 
 impl Turns {
+    pub(crate) fn new() -> Turns {
+        Turns(AtomicBool::new(false))
+    }
+
     /// Takes the turn; `None`: somebody else has it, and nobody waits for it.
     #[inline]
     pub(crate) fn take(&self) -> Option<Turn<'_>> {
         // Acquire: pairs with the Release of the drop: seals are seen as they were left.
-        self.0
-            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-            .then_some(Turn(self))
+        let taken = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        // A turn is made only if it was taken: dropping it gives it up.
+        taken.is_ok().then(|| Turn(self))
     }
 }
 
@@ -112,16 +162,7 @@ impl<const N: usize> Sealed<N> {
         self.seal.load(Ordering::Acquire) == version << 1
     }
 
-    /// Whether the words are of the versions as they are now.
-    #[inline(always)]
-    pub(crate) fn is_of_sum(&self, versions: &Versions) -> bool {
-        // Acquire, and before the versions: pairs with the Release of `put`, so that each version
-        // is at least what it was for whoever sealed the sum.
-        let seal = self.seal.load(Ordering::Acquire);
-        seal == versions.sum() << 1
-    }
-
-    /// One word, after [`is_of`](Sealed::is_of) or [`is_of_sum`](Sealed::is_of_sum).
+    /// One word, after [`is_of`](Sealed::is_of).
     #[inline(always)]
     pub(crate) fn word(&self, at: usize) -> u64 {
         self.words[at].load(Ordering::Relaxed)
@@ -130,14 +171,58 @@ impl<const N: usize> Sealed<N> {
     /// All words of `version`, of one result.
     #[inline(always)]
     pub(crate) fn read(&self, version: u64) -> Option<[u64; N]> {
+        if self.is_of(version) { self.unmixed(version) } else { None }
+    }
+
+    /// Some words of `version`, of one result.
+    #[inline(always)]
+    pub(crate) fn read_some<const M: usize>(
+        &self,
+        version: u64,
+        some: [usize; M],
+    ) -> Option<[u64; M]> {
         if !self.is_of(version) {
             return None;
         }
+        let words = some.map(|at| self.word(at));
+        self.stands(version).then_some(words)
+    }
+
+    /// All words of the versions as they are now, of one result, and the sum of those versions.
+    #[inline(always)]
+    pub(crate) fn read_sum(&self, versions: &Versions) -> Option<(u64, [u64; N])> {
+        // Acquire, and before the versions: pairs with the Release of `put`, so that each version
+        // is at least what it was for whoever sealed the sum.
+        let seal = self.seal.load(Ordering::Acquire);
+        let sum = versions.sum();
+        if seal == sum << 1 { Some((sum, self.unmixed(sum)?)) } else { None }
+    }
+
+    /// What was put last, whatever has changed since, and for which version.
+    #[inline]
+    pub(crate) fn latest(&self) -> Option<(u64, [u64; N])> {
+        // Acquire: as in `is_of`.
+        let seal = self.seal.load(Ordering::Acquire);
+        if seal == 0 || seal & 1 == 1 {
+            return None;
+        }
+        Some((seal >> 1, self.unmixed(seal >> 1)?))
+    }
+
+    /// The words, if the seal is still that of `version` once they were read.
+    #[inline(always)]
+    fn unmixed(&self, version: u64) -> Option<[u64; N]> {
         let words = std::array::from_fn(|at| self.word(at));
+        self.stands(version).then_some(words)
+    }
+
+    /// Whether words that were read before are all of `version`.
+    #[inline(always)]
+    fn stands(&self, version: u64) -> bool {
         // Acquire: pairs with the Release fence of `put`: if a word is of a later result, the seal
         // is seen to have moved.
         fence(Ordering::Acquire);
-        (self.seal.load(Ordering::Relaxed) == version << 1).then_some(words)
+        self.seal.load(Ordering::Relaxed) == version << 1
     }
 
     /// Publishes what was found at `version`, unless what stands there is as new.
@@ -164,13 +249,24 @@ impl<const N: usize> Sealed<N> {
 
 /// Results about one of many subjects: a span's, and one per block. It is given to another subject
 /// when that one is asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shelf {
     /// Odd while the subject changes.
     edition: AtomicU64,
     subject: AtomicU64,
-    pub(crate) whole: Sealed<2>,
-    pub(crate) each: [Sealed<2>; SPAN],
+    pub(crate) whole: Sealed<3>,
+    pub(crate) each: [Sealed<3>; SPAN],
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Shelf {
+            edition: AtomicU64::new(0),
+            subject: AtomicU64::new(0),
+            whole: Sealed::default(),
+            each: Default::default(),
+        }
+    }
 }
 
 impl Shelf {
@@ -209,5 +305,45 @@ impl Shelf {
         // Release: publishes the subject, and that there is nothing about it yet.
         self.edition.store(edition + 2, Ordering::Release);
         edition + 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lanes_of_the_last_changes_are_known_and_no_others() {
+        let versions = Versions::new();
+        let first = versions.of(3);
+        for lane in [5, 63, 0, 5, 5] {
+            versions.bump(3, lane);
+        }
+        let last = versions.of(3);
+        assert_eq!(versions.changed(3, last, last), Some(0));
+        assert_eq!(versions.changed(3, first, last), Some(1 << 5 | 1 << 63 | 1));
+        assert_eq!(versions.changed(3, last - 2, last), Some(1 << 5));
+        assert_eq!(versions.changed(3, last, first), None, "not backwards");
+        assert_eq!(versions.changed(2, first, last), None, "another block has not changed");
+        for lane in 0..MEMORY {
+            versions.bump(3, lane);
+        }
+        let now = versions.of(3);
+        assert_eq!(versions.changed(3, last, now), Some((1 << MEMORY) - 1));
+        assert_eq!(versions.changed(3, last - 1, now), None, "the first one is forgotten");
+    }
+
+    #[test]
+    fn a_result_is_not_replaced_by_an_older_one() {
+        let (versions, turns, sealed) = (Versions::new(), Turns::new(), Sealed::<1>::default());
+        let turn = turns.take().unwrap();
+        assert!(turns.take().is_none(), "one publishes at a time");
+        let old = versions.of(0);
+        versions.bump(0, 1);
+        let new = versions.of(0);
+        sealed.put(&turn, new, [2]);
+        sealed.put(&turn, old, [1]);
+        assert_eq!((sealed.read(new), sealed.read(old)), (Some([2]), None));
+        assert_eq!(sealed.latest(), Some((new, [2])));
     }
 }

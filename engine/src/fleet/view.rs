@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::fleet::block::{Block, LANES, SlotId, lanes};
-use crate::fleet::board::Board;
+use crate::fleet::board::Boards;
 use crate::fleet::spec::WorkerSpec;
 use crate::fleet::tags::Tags;
 use crate::limits::rules::{RejectScope, Rules};
@@ -214,7 +214,7 @@ pub(crate) struct View {
     pub(crate) shape: u64,
     pub(crate) blocks: Vec<Arc<BlockView>>,
     /// One per span of blocks.
-    pub(crate) boards: Vec<Arc<Board>>,
+    pub(crate) boards: Vec<Arc<Boards>>,
     /// Available ranks.
     pub(crate) available: u32,
     /// Of them, those under no soft mark, as if none ran out.

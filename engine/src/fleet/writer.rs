@@ -7,7 +7,7 @@
 
 use crate::error::Error;
 use crate::fleet::block::{Block, LANES, SlotId};
-use crate::fleet::board::Board;
+use crate::fleet::board::Boards;
 use crate::fleet::cell::{Quarantine, Replaced};
 use crate::fleet::seal::{SPAN, Versions};
 use crate::fleet::spec::WorkerSpec;
@@ -213,16 +213,17 @@ impl Writer {
         for (span, edited) in self.edited.iter_mut().enumerate() {
             if std::mem::take(edited) {
                 let end = view.blocks.len().min((span + 1) * SPAN);
-                let board = Arc::new(Board::new(&view.blocks[span * SPAN..end]));
+                let board = Arc::new(Boards::new(&view.blocks[span * SPAN..end]));
                 match view.boards.get_mut(span) {
                     Some(old) => *old = board,
                     None => view.boards.push(board),
                 }
             }
         }
-        view.available = view.boards.iter().map(|b| b.available).sum();
-        view.unmarked = view.boards.iter().map(|b| b.unmarked).sum();
-        view.next_lapse = view.boards.iter().map(|b| b.next_lapse).min().unwrap_or(Time::NEVER);
+        view.available = view.boards.iter().map(|b| b.any().available).sum();
+        view.unmarked = view.boards.iter().map(|b| b.any().unmarked).sum();
+        view.next_lapse =
+            view.boards.iter().map(|b| b.any().next_lapse).min().unwrap_or(Time::NEVER);
     }
 
     fn alter(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker, &mut Edit)) -> Option<Edit> {

@@ -1,10 +1,11 @@
 //! Other routers' load: what each has told, kept so that it can be taken off again.
 //!
 //! Events may come twice, late, or in another order than they happened. A booking here is a small
-//! state that every kind of event can be put into in any order: what arrives before its `Add` is
-//! kept (in bounded memory) until that comes, a `Free` before it leaves a mark that eats it. Only
-//! output counts anything, so only output is told apart by sequence number. A router's mirrors live
-//! as long as it is heard of, and go as one.
+//! state that every kind of event can be put into in any order, and what the rows show of it follows
+//! from the state alone. What arrives before its `Add` is kept (in bounded memory) until that comes;
+//! a `Free` before it leaves a mark that eats it; what is on a rank that is not known here is on none
+//! of ours until a `Move` brings it back. Only output counts anything, so only output is told apart
+//! by sequence number. A router's mirrors live as long as it is heard of, and go as one.
 #![forbid(unsafe_code)]
 
 use crate::booking::Landed;
@@ -15,26 +16,48 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How many bookings of one router may be known by something else than their `Add`, and how many
-/// sequence numbers of output are told apart.
+/// How many bookings of one router that are on none of our rows are remembered, and how many
+/// sequence numbers of output are told apart: the last ones.
 const WINDOW: usize = 4096;
 
-/// What came before its `Add`, or makes it void.
+/// A booking that is on none of our rows: its `Add` has not come, its rank is not known here, or it
+/// was freed.
 #[derive(Clone, Copy, Default)]
-struct Early {
+struct Apart {
+    /// Its `Add`: rank, prefill tokens, KV blocks.
+    add: Option<(Rank, u32, u32)>,
     prefill_completed: bool,
     output: u32,
+    /// The last move, by sequence number.
     moved: Option<(u64, Rank)>,
     freed: bool,
+    /// When it came to be; tells it from an earlier one of the same booking.
+    since: u64,
+}
+
+impl Apart {
+    /// Whether a rank is to be tried for it.
+    fn act(&self) -> Act<'static> {
+        match self.add {
+            Some((rank, prefill_tokens, kv_blocks)) if !self.freed => Act::Add {
+                rank: self.moved.map_or(rank, |(_, rank)| rank),
+                prefill_tokens: if self.prefill_completed { 0 } else { prefill_tokens },
+                kv_blocks,
+                output: self.output,
+            },
+            _ => Act::Nothing,
+        }
+    }
 }
 
 #[derive(Default)]
 struct Router {
     heard: Time,
     live: FxHashMap<u128, Mirrored>,
-    early: FxHashMap<u128, Early>,
-    /// The order in which `early` came to be; bounds it.
-    order: VecDeque<u128>,
+    apart: FxHashMap<u128, Apart>,
+    /// The order in which those came to be; bounds them. Some have become live since.
+    order: VecDeque<(u128, u64)>,
+    last: u64,
     /// Sequence numbers of output that were taken in.
     output: FxHashSet<u64>,
     output_order: VecDeque<u64>,
@@ -70,16 +93,25 @@ pub(crate) struct Mirrors {
 }
 
 impl Router {
-    fn early(&mut self, booking: u128) -> &mut Early {
-        if !self.early.contains_key(&booking) {
-            if self.order.len() >= WINDOW
+    /// A booking that is not live, known already or from now on.
+    fn apart(&mut self, booking: u128) -> &mut Apart {
+        if !self.apart.contains_key(&booking) {
+            while self.apart.len() >= WINDOW
                 && let Some(oldest) = self.order.pop_front()
             {
-                self.early.remove(&oldest);
+                if self.apart.get(&oldest.0).is_some_and(|apart| apart.since == oldest.1) {
+                    self.apart.remove(&oldest.0);
+                }
             }
-            self.order.push_back(booking);
+            if self.order.len() >= 2 * WINDOW {
+                let apart = &self.apart;
+                self.order.retain(|&(id, since)| apart.get(&id).is_some_and(|a| a.since == since));
+            }
+            self.last += 1;
+            self.order.push_back((booking, self.last));
         }
-        self.early.entry(booking).or_default()
+        let since = self.last;
+        self.apart.entry(booking).or_insert(Apart { since, ..Apart::default() })
     }
 
     /// Whether an output event is new.
@@ -103,74 +135,90 @@ impl Mirrors {
         let router = self.routers.entry(event.router).or_default();
         router.heard = router.heard.max(now);
         let id = event.booking;
-        match event.change {
-            LoadChange::Add { rank, prefill_tokens, kv_blocks } => {
-                if router.live.contains_key(&id) {
-                    return Act::Nothing;
-                }
-                let early = router.early.get(&id).copied().unwrap_or_default();
-                if early.freed {
-                    return Act::Nothing;
-                }
-                let rank = early.moved.map_or(rank, |(_, rank)| rank);
-                let prefill_tokens = if early.prefill_completed { 0 } else { prefill_tokens };
-                Act::Add { rank, prefill_tokens, kv_blocks, output: early.output }
+        if let LoadChange::Output { .. } = event.change
+            && !router.is_new(event.seq)
+        {
+            return Act::Nothing;
+        }
+        if router.live.contains_key(&id) {
+            if event.change == LoadChange::Free {
+                // A late duplicate of its `Add` must not bring it back.
+                router.apart(id).freed = true;
+                return router.live.remove(&id).map_or(Act::Nothing, Act::Free);
             }
-            LoadChange::PrefillCompleted => {
-                if router.live.contains_key(&id) {
-                    let mirrored = router.live.get_mut(&id).expect("it is there");
-                    return Act::PrefillCompleted(mirrored);
+            let mirrored = router.live.get_mut(&id).expect("it is there");
+            return match event.change {
+                LoadChange::PrefillCompleted => Act::PrefillCompleted(mirrored),
+                LoadChange::Output { blocks } => Act::Output(mirrored, blocks),
+                // The move that the router made last stands.
+                LoadChange::Move { rank } if event.seq > mirrored.moved => {
+                    mirrored.moved = event.seq;
+                    Act::Move(mirrored, rank)
                 }
-                router.early(id).prefill_completed = true;
+                LoadChange::Move { .. } | LoadChange::Add { .. } | LoadChange::Free => Act::Nothing,
+            };
+        }
+        if let LoadChange::Add { rank, prefill_tokens, kv_blocks } = event.change {
+            let add = (rank, prefill_tokens, kv_blocks);
+            // One that nothing is known of makes nothing be forgotten.
+            let mut fresh = Apart::default();
+            let apart = router.apart.get_mut(&id).unwrap_or(&mut fresh);
+            apart.add.get_or_insert(add);
+            return apart.act();
+        }
+        let apart = router.apart(id);
+        match event.change {
+            LoadChange::PrefillCompleted => {
+                apart.prefill_completed = true;
                 Act::Nothing
             }
             LoadChange::Output { blocks } => {
-                if !router.is_new(event.seq) {
-                    return Act::Nothing;
-                }
-                if router.live.contains_key(&id) {
-                    let mirrored = router.live.get_mut(&id).expect("it is there");
-                    return Act::Output(mirrored, blocks);
-                }
-                let early = router.early(id);
-                early.output = early.output.saturating_add(blocks);
+                apart.output = apart.output.saturating_add(blocks);
                 Act::Nothing
             }
             LoadChange::Move { rank } => {
-                if let Some(mirrored) = router.live.get_mut(&id) {
-                    // The move that the router made last stands.
-                    if event.seq <= mirrored.moved {
-                        return Act::Nothing;
-                    }
-                    mirrored.moved = event.seq;
-                } else {
-                    let early = router.early(id);
-                    if early.moved.is_none_or(|(seq, _)| event.seq > seq) {
-                        early.moved = Some((event.seq, rank));
-                    }
+                if apart.moved.is_some_and(|(seq, _)| event.seq <= seq) {
                     return Act::Nothing;
                 }
-                Act::Move(router.live.get_mut(&id).expect("it is there"), rank)
+                apart.moved = Some((event.seq, rank));
+                apart.act()
             }
             LoadChange::Free => {
-                // Also after it was there: a late duplicate of its `Add` must not bring it back.
-                router.early(id).freed = true;
-                router.live.remove(&id).map_or(Act::Nothing, Act::Free)
+                apart.freed = true;
+                Act::Nothing
             }
+            LoadChange::Add { .. } => unreachable!("taken in above"),
         }
     }
 
-    /// Keeps what was put on a row for an `Add`.
+    /// Remembers an `Add` whose rank is not known here, should its booking move to one that is.
+    pub(crate) fn keep_apart(&mut self, event: &LoadEvent) {
+        if let LoadChange::Add { rank, prefill_tokens, kv_blocks } = event.change {
+            let router = self.routers.entry(event.router).or_default();
+            router.apart(event.booking).add.get_or_insert((rank, prefill_tokens, kv_blocks));
+        }
+    }
+
+    /// Keeps what was put on a row for [`Act::Add`].
     pub(crate) fn added(&mut self, event: &LoadEvent, landed: Landed) {
         let router = self.routers.entry(event.router).or_default();
-        let early = router.early.remove(&event.booking).unwrap_or_default();
-        let moved = early.moved.map_or(0, |(seq, _)| seq);
+        let apart = router.apart.remove(&event.booking).unwrap_or_default();
+        let moved = apart.moved.map_or(0, |(seq, _)| seq);
         router.live.insert(event.booking, Mirrored { landed, moved });
     }
 
-    /// Takes out one booking, whose rank is not known here any more.
-    pub(crate) fn lose(&mut self, event: &LoadEvent) -> Option<Mirrored> {
-        self.routers.get_mut(&event.router)?.live.remove(&event.booking)
+    /// Takes out one booking that has moved to a rank which is not known here; what is known of it
+    /// stays, should it move back.
+    pub(crate) fn lose(&mut self, event: &LoadEvent, to: Rank) -> Option<Mirrored> {
+        let router = self.routers.get_mut(&event.router)?;
+        let mirrored = router.live.remove(&event.booking)?;
+        let landed = &mirrored.landed;
+        let apart = router.apart(event.booking);
+        apart.add = Some((landed.rank, landed.origin.isl, landed.origin.prompt_blocks));
+        apart.prefill_completed = landed.prefill_done;
+        apart.output = landed.output();
+        apart.moved = Some((event.seq, to));
+        Some(mirrored)
     }
 
     /// Takes out everything of a router.
@@ -178,10 +226,10 @@ impl Mirrors {
         self.routers.remove(&router).map_or_else(Vec::new, |r| r.live.into_values().collect())
     }
 
-    /// Routers that have been silent for the whole lease at `now`.
-    pub(crate) fn silent(&self, lease: Duration, now: Time) -> Vec<RouterId> {
-        let over = |r: &Router| r.heard.after(lease) <= now;
-        self.routers.iter().filter(|(_, r)| over(r)).map(|(&id, _)| id).collect()
+    /// Takes out the routers that have been silent for the whole lease at `now`, and their mirrors.
+    pub(crate) fn silent(&mut self, lease: Duration, now: Time) -> Vec<(RouterId, Vec<Mirrored>)> {
+        let silent = self.routers.extract_if(|_, router| router.heard.after(lease) <= now);
+        silent.map(|(id, router)| (id, router.live.into_values().collect())).collect()
     }
 
     /// When the first router's lease ends.

@@ -7,3 +7,4 @@ pub(crate) mod monitor;
 pub(crate) mod prompts;
 pub(crate) mod row;
 pub(crate) mod slot;
+pub(crate) mod told;

@@ -126,10 +126,12 @@ impl Terms {
         load + self.request * f64::from(requests)
     }
 
-    /// The part that no request has a say in: a rank's cost by these terms, without credit and held
-    /// blocks, is its cost by the plain ones [and what the request adds](Self::request).
-    pub(crate) fn plain(&self) -> Terms {
-        Terms { isl: 0.0, prompt_blocks: 0.0, credit_on_blocks: false, ..*self }
+    /// Whether a rank's cost by these terms, without credit and held blocks, is its cost by `plain`
+    /// [and what the request adds](Self::request): terms of the same pool, for a request without
+    /// tokens and blocks.
+    #[inline]
+    pub(crate) fn weighs_as(&self, plain: &Terms) -> bool {
+        (self.prefill, self.blocks, self.request) == (plain.prefill, plain.blocks, plain.request)
     }
 
     /// What the request adds to the cost of every rank that shares nothing with it.
@@ -457,4 +459,39 @@ pub(super) fn least_tokens<V: Vector>(rows: &[u64; LANES], candidates: u64) -> O
         at += V::N;
     }
     (candidates != 0).then(|| (V::lowest(least) - BIAS) as u32)
+}
+
+/// Classes of lanes that [`nearest`] takes the lowest cost of: those with the same number modulo
+/// this.
+pub(super) const CLASSES: usize = 4;
+
+/// The candidates at or below the dearest class's lowest cost, and that cost (minus infinity
+/// without candidates). Costs are not NaN.
+#[inline(always)]
+pub(super) fn nearest<V: Vector>(costs: &[f64; LANES], candidates: u64) -> (f64, u64) {
+    const { assert!(V::N.is_multiple_of(CLASSES)) };
+    let never = V::splat(f64::INFINITY);
+    let mut least = never;
+    let mut at = 0;
+    while at < LANES {
+        let cost = V::load_floats(costs, at);
+        least = V::min(least, V::select(V::mask(candidates, at), cost, never));
+        at += V::N;
+    }
+    let mut leasts = [f64::INFINITY; LANES];
+    V::store(least, &mut leasts, 0);
+    let mut edge = f64::NEG_INFINITY;
+    for class in 0..CLASSES {
+        // Lanes of a class that has none but costs of infinity are as good as no lanes.
+        let (low, high) = (leasts[class], leasts[class + V::N - CLASSES]);
+        let least = if high < low { high } else { low };
+        edge = if least > edge && least < f64::INFINITY { least } else { edge };
+    }
+    let (most, mut bits, mut at) = (V::splat(edge), 0, 0);
+    while at < LANES {
+        let cost = V::load_floats(costs, at);
+        bits |= V::bits(V::equal(V::min(cost, most), cost)) << at;
+        at += V::N;
+    }
+    (edge + 0.0, bits & candidates)
 }

@@ -29,12 +29,13 @@
 //! - per run held by many: the lowest plain cost among its holders, less what the prompt up to the
 //!   end of that run saves. Holders that hold even more are undervalued here, and therefore never
 //!   stand in the way of their own, lower cost;
-//! - per run held by few: its holders that hold nothing behind it, one by one, each block only if
-//!   its lowest plain cost less the saving does not rule it out;
+//! - per run held by few: its holders that hold nothing behind it, one by one;
 //! - ranks with overlaps, one by one.
 //!
-//! At 0, 1, 10, 50 or 100 % of holders this is the same work: per span one comparison of versions,
-//! and a block or two to be computed again.
+//! A block whose lowest plain cost, less the saving, is above the best so far is ruled out without a
+//! look at its holders; where the fleet's costs differ by more than prompts save, that is most of
+//! them. At 0, 1, 10, 50 or 100 % of holders this is the same work: per span a comparison of
+//! versions, and a block or two to be brought up to date.
 //!
 //! **Ties** are drawn over everybody who has the lowest cost: the four kinds never count one rank
 //! twice, because a rank that saves anything is dearer wherever it is undervalued.
@@ -49,30 +50,33 @@
 //! may be taken for each other.
 #![forbid(unsafe_code)]
 
-use crate::fleet::block::{LANES, SlotId, lanes};
+mod block;
+mod contest;
+mod gate;
+mod runs;
+
+use self::block::Block;
+use self::contest::{Contest, Counts, Drawn, Group};
+use self::runs::Level;
+use crate::fleet::block::{SlotId, lanes};
 use crate::fleet::board::Board;
 use crate::fleet::eligible::Eligible;
-use crate::fleet::seal::{SPAN, Shelf};
-use crate::fleet::view::{BlockView, Limits, View};
+use crate::fleet::seal::SPAN;
+use crate::fleet::view::{BlockView, View};
 use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
-use crate::load::prompts::RunView;
 use crate::load::row::{Limit, Row};
 use crate::names::Rank;
-use crate::pass::full::{
-    self, Ask, Overlaps, Proposal, Tools, Verdict, sibling_with_room, stand_by_sibling,
-};
-use crate::pass::lanes::{Column, Inputs, Terms};
+use crate::pass::full::{self, Ask, Overlaps, Proposal, Tools, Verdict, sibling_with_room};
+use crate::pass::lanes::Terms;
 use crate::pass::pick::{Rng, nth_set};
 use crate::sync::atomic::Ordering;
 use bumpalo::collections::Vec as ArenaVec;
+use smallvec::SmallVec;
 
 /// How often a pick begins again before the full pass is run instead: each time somebody else's
 /// change of the very block that was chosen came in between.
 const TRIES: usize = 4;
-
-/// Holders of a run in a block up to which they are looked at one by one.
-const FEW_LANES: u32 = 10;
 
 /// Picks a rank: from summaries if the request allows it, else by a full pass.
 pub(crate) fn pick_for(
@@ -85,7 +89,7 @@ pub(crate) fn pick_for(
     let terms = ask.terms();
     if applies(view, tools, ask, &terms) {
         for _ in 0..TRIES {
-            match Pick::new(view, tools, guard, ask, terms).run(rng) {
+            match Pick::new(view, tools, guard, ask, &terms).run(rng) {
                 Ok(verdict) => return verdict,
                 Err(Unsettled::Moved) => {}
                 Err(Unsettled::Straddles) => break,
@@ -113,7 +117,7 @@ fn applies(view: &View, tools: &Tools<'_>, ask: &Ask<'_>, terms: &Terms) -> bool
         && ask.barred.is_none()
         // Past that, marks are judged rank by rank until the pool's timers have run.
         && ask.now < view.next_lapse
-        && terms.plain() == tools.plain
+        && terms.weighs_as(&tools.plain)
 }
 
 /// Why a pick came to no end.
@@ -124,224 +128,106 @@ enum Unsettled {
     Straddles,
 }
 
-/// Counts that go with a lowest cost, in one word: ranks past the reject thresholds, ranks that may
-/// be chosen, ranks that have the lowest cost; and whether the full pass is needed.
-#[derive(Clone, Copy, Default)]
-struct Counts(u64);
-
-impl Counts {
-    const STRADDLES: u64 = 1 << 63;
-
-    fn new(full: u64, may: u64, ties: u64) -> Counts {
-        let count = |set: u64| u64::from(set.count_ones());
-        Counts(count(full) | count(may) << 16 | count(ties) << 32)
-    }
-
-    fn full(self) -> u32 {
-        u32::from(self.0 as u16)
-    }
-
-    fn may(self) -> u32 {
-        u32::from((self.0 >> 16) as u16)
-    }
-
-    fn ties(self) -> u32 {
-        u32::from((self.0 >> 32) as u16)
-    }
-
-    fn straddles(self) -> bool {
-        self.0 & Counts::STRADDLES != 0
-    }
-
-    /// All but the ties.
-    fn but_ties(self) -> u64 {
-        self.0 & !(0xffff << 32)
-    }
-}
-
-/// One block, summed up; the words of [`Board::each`].
-#[derive(Clone, Copy)]
-struct Block {
-    min: f64,
-    ties: u64,
-    may: u64,
-    counts: Counts,
-}
-
-impl Block {
-    fn words(&self) -> [u64; 4] {
-        [self.min.to_bits(), self.ties, self.may, self.counts.0]
-    }
-
-    fn of([min, ties, may, counts]: [u64; 4]) -> Block {
-        Block { min: f64::from_bits(min), ties, may, counts: Counts(counts) }
-    }
-}
-
 /// One span of blocks, summed up.
-#[derive(Clone, Copy)]
 struct Span<'a> {
     min: f64,
     counts: Counts,
+    /// The sum of the versions that this is of.
+    sum: u64,
     /// The results of this call, where they could not be put on the board.
     own: Option<&'a [Block; SPAN]>,
 }
 
-/// A run of prompt blocks that somebody holds.
-struct Level<'a> {
-    run: RunView<'a>,
-    /// The run's first hash.
-    hash: u64,
-    /// Blocks of the prompt up to its end.
-    held: u32,
-    /// What they save.
-    bonus: f64,
-    /// Held by many.
-    many: bool,
-}
-
-/// Ranks that share a cost, not named one by one.
-#[derive(Clone, Copy)]
-struct Group {
-    /// Which level's holders; `None`: anybody.
-    level: Option<usize>,
-    span: usize,
-    /// Their plain cost.
-    plain: f64,
-    /// How many they are.
-    count: u32,
-}
-
-/// The cheapest ranks so far: some named, some in groups.
-struct Contest<'a> {
-    cost: f64,
-    groups: ArenaVec<'a, Group>,
-    grouped: u64,
-    named: u64,
-    slot: SlotId,
-}
-
-impl<'a> Contest<'a> {
-    #[inline(always)]
-    fn group(&mut self, cost: f64, group: Group) {
-        if group.count != 0 && cost <= self.cost {
-            if cost < self.cost {
-                self.begin(cost);
-            }
-            self.groups.push(group);
-            self.grouped += u64::from(group.count);
-        }
-    }
-
-    #[inline(always)]
-    fn slot(&mut self, cost: f64, slot: SlotId, rng: &mut Rng) {
-        if cost <= self.cost {
-            if cost < self.cost {
-                self.begin(cost);
-            }
-            self.named += 1;
-            // Of `n` named ones each is kept with the same likelihood.
-            if self.named == 1 || rng.below(self.named) == 0 {
-                self.slot = slot;
-            }
-        }
-    }
-
-    fn begin(&mut self, cost: f64) {
-        self.cost = cost;
-        self.groups.clear();
-        self.grouped = 0;
-        self.named = 0;
-    }
-}
-
 struct Pick<'a> {
     view: &'a View,
+    /// Whose boards are looked at.
+    seat: usize,
     tools: &'a Tools<'a>,
     ask: &'a Ask<'a>,
-    terms: Terms,
+    terms: &'a Terms,
     /// What the request adds to every rank's plain cost.
     added: f64,
+    /// Whether reject thresholds are in force.
+    rejects: bool,
     overlaps: Option<Overlaps<'a>>,
     levels: ArenaVec<'a, Level<'a>>,
     spans: ArenaVec<'a, Span<'a>>,
+    /// A block with the lowest plain cost.
+    lowest: usize,
 }
 
 impl<'a> Pick<'a> {
+    #[inline]
     fn new(
         view: &'a View,
         tools: &'a Tools<'a>,
         guard: &'a Guard<'a>,
         ask: &'a Ask<'a>,
-        terms: Terms,
+        terms: &'a Terms,
     ) -> Pick<'a> {
         let arena = tools.arena;
         let list = ask.request.overlaps.as_deref();
-        let overlaps = list.map(|list| Overlaps::resolve(view, list, arena));
-        let mut levels = ArenaVec::new_in(arena);
-        if ask.track_blocks
-            && let Some(prompt) = &ask.request.prompt
-        {
-            let hashes = prompt.hashes();
-            let many = view.blocks.len() as u32;
-            tools.index.descend(guard, hashes, |run, from, to| {
-                levels.push(Level {
-                    run,
-                    hash: hashes[from as usize],
-                    held: to,
-                    bonus: terms.bonus(to),
-                    many: run.ranks() >= many.max(16),
-                });
-            });
-        }
         Pick {
             view,
+            seat: guard.seat(),
             tools,
             ask,
             terms,
             added: terms.request(),
-            overlaps,
-            levels,
+            rejects: !view.rules.reject.is_none(),
+            overlaps: list.map(|list| Overlaps::resolve(view, list, arena)),
+            levels: runs::levels(view, tools, guard, ask, terms),
             spans: ArenaVec::with_capacity_in(view.boards.len(), arena),
+            lowest: 0,
         }
+    }
+
+    /// What is known of a span.
+    #[inline(always)]
+    fn board(&self, number: usize) -> &'a Board {
+        self.view.boards[number].of(self.seat)
     }
 
     fn run(&mut self, rng: &mut Rng) -> Result<Verdict, Unsettled> {
         let view = self.view;
-        let mut contest = Contest {
-            cost: f64::INFINITY,
-            groups: ArenaVec::new_in(self.tools.arena),
-            grouped: 0,
-            named: 0,
-            slot: SlotId::new(0, 0),
-        };
+        let mut contest = Contest::new(view.boards.len() + 8, self.tools.arena);
         let (mut full, mut may) = (0, 0);
         for number in 0..view.boards.len() {
-            let span = self.sum_up(number);
+            let board = self.board(number);
+            let span = match board.whole.read_sum(&board.versions) {
+                Some((sum, [min, counts])) => {
+                    Span { min: f64::from_bits(min), counts: Counts(counts), sum, own: None }
+                }
+                None => self.sum_up(board, number),
+            };
             full += span.counts.full();
             may += span.counts.may();
             if span.counts.straddles() {
                 return Err(Unsettled::Straddles);
             }
-            let count = span.counts.ties();
-            contest.group(
-                span.min + self.added,
-                Group { level: None, span: number, plain: span.min, count },
-            );
+            let Span { min: plain, counts, .. } = span;
+            if plain + self.added < contest.bar() {
+                self.lowest = number * SPAN + counts.blocks().trailing_zeros() as usize % SPAN;
+            }
+            contest.group(plain + self.added, Group { level: None, span: number, plain, counts });
             self.spans.push(span);
         }
-        for level in (0..self.levels.len()).rev().filter(|&level| self.levels[level].many) {
-            self.weigh_many(level, &mut contest, rng);
+        if !self.levels.is_empty() {
+            self.weigh_runs(&mut contest, rng);
         }
-        for level in (0..self.levels.len()).rev().filter(|&level| !self.levels[level].many) {
-            self.weigh_few(level, &mut contest, rng);
-        }
-        let forgone = self.weigh_listed(&mut contest, rng);
+        let forgone = match &self.overlaps {
+            Some(overlaps) => self.weigh_listed(overlaps, &mut contest, rng),
+            None => None,
+        };
 
         let mut verdict =
             Verdict { eligible: view.available, full, class_full: 0, may, proposal: None };
         if may > 0 {
-            let slot = self.draw(&contest, rng).ok_or(Unsettled::Moved)?;
+            let slot = match contest.draw(rng) {
+                Some(Drawn::Slot(slot)) => slot,
+                Some(Drawn::Of(group, n)) => self.member(group, n).ok_or(Unsettled::Moved)?,
+                None => return Err(Unsettled::Moved),
+            };
             verdict.proposal = Some(self.propose(slot, forgone).ok_or(Unsettled::Moved)?);
         }
         if let Some(class) = self.ask.class {
@@ -351,367 +237,105 @@ impl<'a> Pick<'a> {
         Ok(verdict)
     }
 
-    /// One of the cheapest, each with the same likelihood; `None`: something has moved.
-    fn draw(&self, contest: &Contest<'_>, rng: &mut Rng) -> Option<SlotId> {
-        let total = contest.named + contest.grouped;
-        if total == 0 {
-            return None;
-        }
-        let mut drawn = if total == 1 { 0 } else { rng.below(total) };
-        if drawn < contest.named {
-            return Some(contest.slot);
-        }
-        drawn -= contest.named;
-        for group in &contest.groups {
-            let count = u64::from(group.count);
-            if drawn < count {
-                return self.member(group, drawn as u32);
-            }
-            drawn -= count;
-        }
-        None
-    }
-
     /// The `n`-th of a group; `None`: it is no longer what it was.
     fn member(&self, group: &Group, mut n: u32) -> Option<SlotId> {
-        let board = &*self.view.boards[group.span];
-        for at in 0..board.blocks {
+        let board = self.board(group.span);
+        for at in lanes(group.counts.blocks()) {
             let (min, ties) = match group.level {
-                None => self.cheapest(board, group.span, at, group.plain)?,
-                Some(level) => self.cheapest_holders(board, level, at, group.plain)?,
+                Some(level) => self.cheapest_holders(board, level, at)?,
+                None => match self.spans[group.span].own {
+                    Some(own) => (own[at].min, own[at].ties),
+                    None => {
+                        let block = Block::of(board.each[at].read(board.versions.of(at))?);
+                        (block.min, block.ties)
+                    }
+                },
             };
             if min != group.plain {
-                continue;
+                return None;
             }
             let count = ties.count_ones();
             if n < count {
-                let lane = nth_set(ties, n) as usize;
-                return Some(SlotId::new(group.span * SPAN + at, lane));
+                let lane = if n == 0 { ties.trailing_zeros() } else { nth_set(ties, n) };
+                return Some(SlotId::new(group.span * SPAN + at, lane as usize));
             }
             n -= count;
         }
         None
     }
 
-    /// A block's lowest plain cost and who has it; who has it only if it is `wanted`. `None`: it
-    /// has changed.
-    fn cheapest(&self, board: &Board, span: usize, at: usize, wanted: f64) -> Option<(f64, u64)> {
-        if let Some(own) = self.spans[span].own {
-            return Some((own[at].min, own[at].ties));
-        }
-        let each = &board.each[at];
-        let min = f64::from_bits(each.word(0));
-        if min != wanted {
-            return Some((min, 0));
-        }
-        let block = Block::of(each.read(board.versions.of(at))?);
-        Some((block.min, block.ties))
-    }
-
-    /// The same among the holders of a run.
-    fn cheapest_holders(
-        &self,
-        board: &Board,
-        level: usize,
-        at: usize,
-        wanted: f64,
-    ) -> Option<(f64, u64)> {
-        let (shelf, edition) = board.shelf(self.levels[level].hash)?;
-        let each = &shelf.each[at];
-        let min = f64::from_bits(each.word(0));
-        if min != wanted {
-            return Some((min, 0));
-        }
-        let [min, ties] = each.read(board.versions.of(at))?;
-        shelf.still(edition).then_some((f64::from_bits(min), ties))
-    }
-
-    /// What is known of a span; what is not known any more is computed, and published.
-    #[inline]
-    fn sum_up(&self, number: usize) -> Span<'a> {
-        let board = &*self.view.boards[number];
-        if board.whole.is_of_sum(&board.versions) {
-            return Span {
-                min: f64::from_bits(board.whole.word(0)),
-                counts: Counts(board.whole.word(1)),
-                own: None,
-            };
-        }
-        self.sum_up_again(board, number)
-    }
-
+    /// Sums up a span in which something has changed, and publishes what was found.
     #[inline(never)]
-    fn sum_up_again(&self, board: &Board, number: usize) -> Span<'a> {
-        let mut blocks = [Block { min: f64::INFINITY, ties: 0, may: 0, counts: Counts(0) }; SPAN];
+    fn sum_up(&self, board: &Board, number: usize) -> Span<'a> {
         let mut versions = [0; SPAN];
-        let mut stale = 0u32;
-        let (mut min, mut counts) = (f64::INFINITY, 0);
-        for at in 0..SPAN {
-            versions[at] = board.versions.of(at);
-            if at >= board.blocks {
-                continue;
-            }
-            let (each, block) = (&board.each[at], &mut blocks[at]);
-            if each.is_of(versions[at]) {
-                block.min = f64::from_bits(each.word(0));
-                block.counts = Counts(each.word(3));
-            } else {
-                stale |= 1 << at;
-                *block = self.compute(board, number * SPAN + at);
-            }
-            min = min.min(block.min);
-            counts += block.counts.but_ties() & !Counts::STRADDLES;
-            counts |= block.counts.0 & Counts::STRADDLES;
+        let (mut sum, mut stale) = (0, 0u64);
+        for (at, version) in versions.iter_mut().enumerate() {
+            *version = board.versions.of(at);
+            sum += *version;
+            stale |= u64::from(!board.each[at].is_of(*version)) << at;
         }
-        for block in &blocks[..board.blocks] {
+        let blocks = (1u64 << board.blocks) - 1;
+        let mut fresh: SmallVec<[(usize, Block); 2]> = SmallVec::new();
+        for at in lanes(stale & blocks) {
+            fresh.push((at, self.sum_up_block(board, number * SPAN + at, versions[at])));
+        }
+        let Some(turn) = board.turns.take() else { return self.on_its_own(board, number, &fresh) };
+        for (at, block) in &fresh {
+            board.each[*at].put(&turn, versions[*at], block.words());
+        }
+        // By now the board says all there is to say, of these versions or later ones.
+        let mut leasts = [f64::INFINITY; SPAN];
+        let mut counts = Counts(0);
+        for (at, least) in leasts.iter_mut().enumerate().take(board.blocks) {
+            *least = f64::from_bits(board.each[at].word(0));
+            counts.add(Counts(board.each[at].word(4)));
+        }
+        let min = leasts.iter().fold(f64::INFINITY, |min, &one| if one < min { one } else { min });
+        for (at, &least) in leasts.iter().enumerate() {
+            if least == min {
+                counts.tie(at, Counts(board.each[at].word(4)).ties());
+            }
+        }
+        board.whole.put(&turn, sum, [min.to_bits(), counts.0]);
+        Span { min, counts, sum, own: None }
+    }
+
+    /// The same where somebody else publishes: this call goes by its own results.
+    #[cold]
+    fn on_its_own(&self, board: &Board, number: usize, fresh: &[(usize, Block)]) -> Span<'a> {
+        let mut own = [Block::NONE; SPAN];
+        let (mut counts, mut min, mut sum) = (Counts(0), f64::INFINITY, 0);
+        for (at, block) in own.iter_mut().enumerate() {
+            let version = board.versions.of(at);
+            sum += version;
+            if at < board.blocks {
+                let known = fresh.iter().find(|fresh| fresh.0 == at).map(|fresh| fresh.1);
+                let b = number * SPAN + at;
+                *block = known.unwrap_or_else(|| self.sum_up_block(board, b, version));
+                counts.add(block.counts);
+                min = if block.min < min { block.min } else { min };
+            }
+        }
+        for (at, block) in own.iter().enumerate() {
             if block.min == min {
-                counts += u64::from(block.counts.ties()) << 32;
+                counts.tie(at, block.counts.ties());
             }
         }
-        let counts = Counts(counts);
-        if let Some(turn) = board.turns.take() {
-            for at in 0..board.blocks {
-                if stale >> at & 1 == 1 {
-                    board.each[at].put(&turn, versions[at], blocks[at].words());
-                }
-            }
-            board.whole.put(&turn, versions.iter().sum(), [min.to_bits(), counts.0]);
-            return Span { min, counts, own: None };
-        }
-        // Somebody else publishes: this call goes by its own results.
-        for at in 0..board.blocks {
-            if stale >> at & 1 == 0 {
-                blocks[at] = match board.each[at].read(versions[at]) {
-                    Some(words) => Block::of(words),
-                    None => self.compute(board, number * SPAN + at),
-                };
-            }
-        }
-        Span { min, counts, own: Some(self.tools.arena.alloc(blocks)) }
-    }
-
-    /// Sums up one block from its rows.
-    fn compute(&self, board: &Board, b: usize) -> Block {
-        let view = self.view;
-        let block = &*view.blocks[b];
-        let open = board.open[b % SPAN];
-        let mut rows = Column::default();
-        let mut costs = Column::default();
-        block.live.copy_rows(&mut rows);
-        let mut requests = Column::default();
-        let priced = self.terms.prices_requests();
-        if priced {
-            block.live.copy_requests(&mut requests);
-        }
-        let limits = if view.rules.reject.is_none() { &Limits::NONE } else { &block.reject };
-        let inputs =
-            Inputs { requests: priced.then_some(&*requests), ..Inputs::new(&rows, &limits.0) };
-        let kernel = &self.tools.kernel;
-        let found = kernel.walk(&self.tools.plain, &inputs, open, f64::INFINITY, &mut costs);
-        let (mut min, mut ties, mut may) = (found.min, found.ties, open & !found.full);
-        let mut straddles = 0;
-        let doubtful = found.full & open & block.multi;
-        if doubtful != 0 && view.rules.scope == RejectScope::Worker {
-            if doubtful & block.straddling != 0 {
-                straddles = Counts::STRADDLES;
-            }
-            let available = block.available;
-            let saved = stand_by_sibling(block, available, found.full, doubtful, |_| false);
-            if saved != 0 {
-                may |= saved;
-                (min, ties) = kernel.cheapest(&costs, may);
-            }
-        }
-        let counts = Counts::new(found.full & block.available, may, ties);
-        Block { min, ties, may, counts: Counts(counts.0 | straddles) }
-    }
-
-    /// Weighs the holders of a run that many hold.
-    fn weigh_many(&self, level: usize, contest: &mut Contest<'_>, rng: &mut Rng) {
-        let l = &self.levels[level];
-        let saved = self.added - l.bonus;
-        for (number, span) in self.spans.iter().enumerate() {
-            if span.min + saved > contest.cost {
-                continue;
-            }
-            let board = &*self.view.boards[number];
-            let mut known = board.shelf(l.hash);
-            if let Some((shelf, edition)) = known
-                && shelf.whole.is_of_sum(&board.versions)
-            {
-                let plain = f64::from_bits(shelf.whole.word(0));
-                let count = shelf.whole.word(1) as u32;
-                if shelf.still(edition) {
-                    let group = Group { level: Some(level), span: number, plain, count };
-                    contest.group(plain + saved, group);
-                    continue;
-                }
-                known = None;
-            }
-            self.weigh_span(level, number, known, contest, rng);
-        }
-    }
-
-    /// The same in one span, block by block.
-    #[inline(never)]
-    fn weigh_span(
-        &self,
-        level: usize,
-        number: usize,
-        known: Option<(&Shelf, u64)>,
-        contest: &mut Contest<'_>,
-        rng: &mut Rng,
-    ) {
-        let l = &self.levels[level];
-        let board = &*self.view.boards[number];
-        let saved = self.added - l.bonus;
-        let mut found = [(f64::INFINITY, 0u64); SPAN];
-        let mut versions = [0; SPAN];
-        let (mut stale, mut skipped) = (0u32, false);
-        for at in 0..SPAN {
-            versions[at] = board.versions.of(at);
-            if at >= board.blocks {
-                continue;
-            }
-            if let Some((shelf, _)) = known
-                && shelf.each[at].is_of(versions[at])
-            {
-                let each = &shelf.each[at];
-                found[at] = (f64::from_bits(each.word(0)), each.word(1));
-            } else if self.least(number, at) + saved > contest.cost {
-                skipped = true;
-            } else {
-                stale |= 1 << at;
-                found[at] = self.compute_holders(board, number, l, at, versions[at]);
-            }
-        }
-        if let Some((shelf, edition)) = known
-            && !shelf.still(edition)
-        {
-            return self.weigh_span(level, number, None, contest, rng);
-        }
-        let min = found.iter().fold(f64::INFINITY, |min, &(one, _)| min.min(one));
-        let tied = || found.iter().enumerate().filter(|(_, (one, _))| *one == min);
-        let count = tied().map(|(_, (_, ties))| ties.count_ones()).sum();
-        // Only what was read from the run while it was whole may be published.
-        if l.run.is_current()
-            && let Some(turn) = board.turns.take()
-        {
-            let (shelf, _) = board.claim(&turn, l.hash, rng.bits() & 1 == 0);
-            for at in (0..board.blocks).filter(|at| stale >> at & 1 == 1) {
-                shelf.each[at].put(&turn, versions[at], [found[at].0.to_bits(), found[at].1]);
-            }
-            if !skipped {
-                let words = [min.to_bits(), u64::from(count)];
-                shelf.whole.put(&turn, versions.iter().sum(), words);
-                let group = Group { level: Some(level), span: number, plain: min, count };
-                return contest.group(min + saved, group);
-            }
-        }
-        if min + saved <= contest.cost {
-            for (at, &(_, ties)) in tied() {
-                for lane in lanes(ties) {
-                    contest.slot(min + saved, SlotId::new(number * SPAN + at, lane), rng);
-                }
-            }
-        }
-    }
-
-    /// The lowest plain cost in a block, as it was summed up by this call or later.
-    #[inline(always)]
-    fn least(&self, span: usize, at: usize) -> f64 {
-        match self.spans[span].own {
-            Some(own) => own[at].min,
-            None => f64::from_bits(self.view.boards[span].each[at].word(0)),
-        }
-    }
-
-    /// The lowest plain cost among those of a block's holders who may be chosen, and who has it.
-    fn compute_holders(
-        &self,
-        board: &Board,
-        span: usize,
-        level: &Level<'_>,
-        at: usize,
-        version: u64,
-    ) -> (f64, u64) {
-        let b = span * SPAN + at;
-        let holders = level.run.mask(b as u32);
-        if holders & board.open[at] == 0 {
-            return (f64::INFINITY, 0);
-        }
-        let may = match board.each[at].read(version) {
-            Some(words) => Block::of(words).may,
-            None => self.compute(board, b).may,
-        };
-        let candidates = holders & may;
-        let live = &self.view.blocks[b].live;
-        if candidates.count_ones() > FEW_LANES {
-            let mut rows = Column::default();
-            let mut costs = Column::default();
-            let mut requests = Column::default();
-            live.copy_rows(&mut rows);
-            let priced = self.terms.prices_requests();
-            if priced {
-                live.copy_requests(&mut requests);
-            }
-            let inputs = Inputs {
-                requests: priced.then_some(&*requests),
-                ..Inputs::new(&rows, &Limits::NONE.0)
-            };
-            let kernel = &self.tools.kernel;
-            let found =
-                kernel.walk(&self.tools.plain, &inputs, candidates, f64::INFINITY, &mut costs);
-            return (found.min, found.ties);
-        }
-        let (mut min, mut ties) = (f64::INFINITY, 0);
-        for lane in lanes(candidates) {
-            let row = live.row(lane);
-            let cost = self.tools.plain.cost(row.bits(), 0.0, 0, self.requests(b, lane));
-            if row.is_dead() || cost > min {
-                continue;
-            }
-            ties = if cost < min { 0 } else { ties } | 1 << lane;
-            min = cost;
-        }
-        (min, ties)
-    }
-
-    /// Weighs the holders of a run that few hold: those who hold nothing behind it.
-    fn weigh_few(&self, level: usize, contest: &mut Contest<'_>, rng: &mut Rng) {
-        let l = &self.levels[level];
-        let saved = self.added - l.bonus;
-        let deeper = self.levels.get(level + 1);
-        l.run.for_each_block(|b, holders| {
-            let (number, at) = (b as usize / SPAN, b as usize % SPAN);
-            // Blocks that this call's view does not know yet are none of its candidates.
-            let Some(span) = self.spans.get(number) else { return };
-            if span.min + saved > contest.cost || self.least(number, at) + saved > contest.cost {
-                return;
-            }
-            let mut left = holders & self.view.boards[number].open[at];
-            if let Some(deeper) = deeper {
-                left &= !deeper.run.mask(b);
-            }
-            if let Some(overlaps) = &self.overlaps {
-                left &= !overlaps.lanes(b as usize);
-            }
-            for lane in lanes(left) {
-                if let Some(cost) = self.weigh_one(b as usize, lane, 0.0, l.held) {
-                    contest.slot(cost, SlotId::new(b as usize, lane), rng);
-                }
-            }
-        });
+        Span { min, counts, sum, own: Some(self.tools.arena.alloc(own)) }
     }
 
     /// Weighs the ranks that the request lists overlaps for. Returns the largest overlap.
-    fn weigh_listed(&self, contest: &mut Contest<'_>, rng: &mut Rng) -> Option<(Rank, f64)> {
-        let overlaps = self.overlaps.as_ref()?;
+    fn weigh_listed(
+        &self,
+        overlaps: &Overlaps<'_>,
+        contest: &mut Contest<'_>,
+        rng: &mut Rng,
+    ) -> Option<(Rank, f64)> {
         let mut forgone: Option<(SlotId, f64)> = None;
         for b in overlaps.blocks() {
             let (number, at) = (b / SPAN, b % SPAN);
             let available = self.view.blocks[b].available;
-            let open = self.view.boards[number].open[at];
+            let open = self.board(number).open[at];
             for (lane, tiers) in overlaps.of(b) {
                 let slot = SlotId::new(b, lane);
                 let blocks = tiers[0] + tiers[1] + tiers[2];
@@ -725,18 +349,17 @@ impl<'a> Pick<'a> {
                 if open & slot.bit() == 0 {
                     continue;
                 }
-                let credit = self.ask.credit(tiers, &self.terms);
-                let held_by = self.holds(slot);
-                let (held, bonus) = held_by.map_or((0, 0.0), |l| (l.held, l.bonus));
+                let credit = self.ask.credit(tiers, self.terms);
+                let (held, bonus) = self.holds(slot).map_or((0, 0.0), |l| (l.held, l.bonus));
                 let saved = self.added - bonus - self.terms.saving(credit);
-                if self.least(number, at) + saved > contest.cost {
+                if self.least(number, at) + saved > contest.bar() {
                     continue;
                 }
-                // Where credit saves nothing, the rank was weighed with the others already, unless
-                // it was left out for being listed.
-                let few = held_by.is_some_and(|l| !l.many);
-                let Some(cost) = self.weigh_one(b, lane, credit, held) else { continue };
-                if few || self.weigh_one(b, lane, 0.0, held).is_some_and(|plain| cost < plain) {
+                // Where credit saves nothing, the rank was weighed with the others already.
+                let weigh = |credit, bar| self.weigh_one(b, lane, credit, held, bar);
+                if let Some(cost) = weigh(credit, contest.bar())
+                    && weigh(0.0, f64::INFINITY).is_some_and(|plain| cost < plain)
+                {
                     contest.slot(cost, slot, rng);
                 }
             }
@@ -744,21 +367,28 @@ impl<'a> Pick<'a> {
         forgone.map(|(slot, blocks)| (self.view.blocks[slot.block()].ranks[slot.lane()], blocks))
     }
 
-    /// The last run of the prompt that a rank holds.
-    fn holds(&self, slot: SlotId) -> Option<&Level<'a>> {
-        let block = slot.block() as u32;
-        self.levels.iter().rev().find(|level| level.run.mask(block) & slot.bit() != 0)
+    /// The lowest plain cost of a block, as it was summed up by this call or later.
+    #[inline(always)]
+    fn least(&self, number: usize, at: usize) -> f64 {
+        match self.spans[number].own {
+            Some(own) => own[at].min,
+            None => f64::from_bits(self.board(number).each[at].word(0)),
+        }
     }
 
-    /// The cost of one rank as its row stands; `None`: it is full.
+    /// The cost of one rank as its row stands; `None`: it is above `bar`, or the rank is full.
     #[inline]
-    fn weigh_one(&self, b: usize, lane: usize, credit: f64, held: u32) -> Option<f64> {
+    fn weigh_one(&self, b: usize, lane: usize, credit: f64, held: u32, bar: f64) -> Option<f64> {
         let block = &*self.view.blocks[b];
         let row = block.live.row(lane);
-        if row.exceeds(self.limit(block, lane)) && !self.stands_by_sibling(block, lane, row) {
-            return None;
-        }
-        Some(self.terms.cost(row.bits(), credit, held, self.requests(b, lane)))
+        let cost = self.terms.cost(row.bits(), credit, held, self.requests(b, lane));
+        (cost <= bar && self.may(block, lane, row)).then_some(cost)
+    }
+
+    /// Whether a rank may be chosen by the reject thresholds, given its row.
+    #[inline(always)]
+    fn may(&self, block: &BlockView, lane: usize, row: Row) -> bool {
+        !row.exceeds(self.limit(block, lane)) || self.stands_by_sibling(block, lane, row)
     }
 
     #[inline(always)]
@@ -771,7 +401,7 @@ impl<'a> Pick<'a> {
 
     #[inline(always)]
     fn limit(&self, block: &BlockView, lane: usize) -> Limit {
-        if self.view.rules.reject.is_none() { Limit::NONE } else { block.reject.at(lane) }
+        if self.rejects { block.reject.at(lane) } else { Limit::NONE }
     }
 
     /// Whether a rank that is full may be chosen all the same.
@@ -791,12 +421,12 @@ impl<'a> Pick<'a> {
         let full = row.exceeds(self.limit(block, lane));
         if full && !self.stands_by_sibling(block, lane, row) {
             // Who changed the row may not have come to say so yet.
-            block.live.bump();
+            block.live.bump(lane);
             return None;
         }
         let overlap = self.overlaps.as_ref().map_or([0.0; 3], |o| o.at(slot));
         let own = overlap[0] + overlap[1] + overlap[2];
-        let credit = self.ask.credit(overlap, &self.terms);
+        let credit = self.ask.credit(overlap, self.terms);
         let held = self.holds(slot).map_or(0, |level| level.held);
         let requests = self.requests(slot.block(), lane);
         let cost = self.terms.cost(row.bits(), credit, held, requests);
@@ -811,68 +441,7 @@ impl<'a> Pick<'a> {
             forgone: forgone.filter(|&(_, blocks)| blocks > own),
         })
     }
-
-    /// How many available ranks have no room for the class; 0 as soon as one is known to have
-    /// some (`room`: the proposed one), where only whether all are full is asked.
-    fn class_full(&self, class: usize, room: bool) -> u32 {
-        let view = self.view;
-        if view.rules.classes[class].is_none() {
-            return view.available - view.unmarked;
-        }
-        let spec = view.rules.profile.classes().get(class);
-        let available = u64::from(view.available);
-        let all = spec.is_some_and(|spec| spec.full_ranks_to_wait(available) >= available);
-        if all && room {
-            return 0;
-        }
-        let mut full = 0;
-        for (number, board) in view.boards.iter().enumerate() {
-            let here = self.class_full_in(board, number, class);
-            if all && here < board.available {
-                return 0;
-            }
-            full += here;
-        }
-        full
-    }
-
-    fn class_full_in(&self, board: &Board, number: usize, class: usize) -> u32 {
-        let counts = &board.classes[class];
-        if counts.whole.is_of_sum(&board.versions) {
-            return counts.whole.word(0) as u32;
-        }
-        let mut versions = [0; SPAN];
-        let mut found = [0u64; SPAN];
-        let mut stale = 0u32;
-        for at in 0..SPAN {
-            versions[at] = board.versions.of(at);
-            if at >= board.blocks {
-                continue;
-            }
-            if counts.each[at].is_of(versions[at]) {
-                found[at] = counts.each[at].word(0);
-                continue;
-            }
-            stale |= 1 << at;
-            let block = &*self.view.blocks[number * SPAN + at];
-            let mut rows = Column::default();
-            block.live.copy_rows(&mut rows);
-            let past = self.tools.kernel.past(&rows, &block.classes[class].0);
-            let full = (past | !board.open[at]) & block.available;
-            found[at] = u64::from(full.count_ones());
-        }
-        let full = found.iter().sum();
-        if let Some(turn) = board.turns.take() {
-            for at in (0..board.blocks).filter(|at| stale >> at & 1 == 1) {
-                counts.each[at].put(&turn, versions[at], [found[at]]);
-            }
-            counts.whole.put(&turn, versions.iter().sum(), [full]);
-        }
-        full as u32
-    }
 }
-
-const _: () = assert!(LANES * SPAN <= u16::MAX as usize);
 
 #[cfg(test)]
 mod tests;

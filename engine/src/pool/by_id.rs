@@ -71,6 +71,16 @@ impl Inner {
         })
     }
 
+    /// Calls `f` on a live booking, and renews its lease and that of its hold.
+    fn with_id<R>(&self, id: RequestId, f: impl FnOnce(&mut Landed) -> R) -> Option<R> {
+        let now = self.time();
+        let done = self.ids.with(id, now, f)?;
+        if self.settings.holds && self.settings.lease.is_some() && self.pair.load().is_some() {
+            self.holds.with(id, now, |_| ());
+        }
+        Some(done)
+    }
+
     fn keep_hold(&self, id: RequestId, hold: Hold) {
         drop(self.holds.remove(id, None));
         if self.holds.reserve(id).is_some() {
@@ -81,8 +91,8 @@ impl Inner {
 
 impl Pool {
     /// Takes the hold of a request that was admitted by id, to be handed to the decode pool's
-    /// [`book_leg_as`](Self::book_leg_as). Until it is taken its lease is the id's: it is renewed
-    /// by nothing else and ends after as much silence.
+    /// [`book_leg_as`](Self::book_leg_as). Until it is taken its lease is the id's: any call on the
+    /// id renews it while the prefill booking lives, and after that it ends by as much silence.
     pub fn take_hold(&self, id: RequestId) -> Option<Hold> {
         self.inner().holds.remove(id, None)
     }
@@ -113,9 +123,7 @@ impl Pool {
     /// `UnknownRequest`; nothing changed.
     pub fn prefill_completed(&self, id: RequestId) -> Result<(), Error> {
         let inner = self.inner();
-        let done = inner
-            .ids
-            .with(id, inner.time(), |landed| (inner.complete_prefill(landed), landed.told));
+        let done = inner.with_id(id, |landed| (inner.complete_prefill(landed), landed.told));
         let (done, told) = done.ok_or(Error::UnknownRequest { id })?;
         inner.prefill_was_completed(done, told);
         Ok(())
@@ -127,9 +135,8 @@ impl Pool {
     /// `UnknownRequest`, or `RowOverflow`; nothing changed.
     pub fn add_output_blocks(&self, id: RequestId, blocks: u32) -> Result<(), Error> {
         let inner = self.inner();
-        let added = inner.ids.with(id, inner.time(), |landed| {
-            inner.add_output(landed, blocks).map(|()| landed.told)
-        });
+        let added =
+            inner.with_id(id, |landed| inner.add_output(landed, blocks).map(|()| landed.told));
         let told = added.ok_or(Error::UnknownRequest { id })??;
         inner.tell(told, LoadChange::Output { blocks });
         Ok(())
@@ -141,8 +148,9 @@ impl Pool {
     /// `UnknownRequest`, `NoEndpoints`, `RowOverflow`; nothing changed.
     pub fn move_to(&self, id: RequestId, target: Rank) -> Result<(), Error> {
         let inner = self.inner();
-        let moved = inner.ids.with(id, inner.time(), |landed| {
-            inner.move_landed(landed, target, Target::Available).map(|room| (room, landed.told))
+        let moved = inner.with_id(id, |landed| {
+            let room = inner.move_landed(landed, target, Target::Available)?;
+            Ok((room, inner.numbered(landed.told)))
         });
         let (room, told) = moved.ok_or(Error::UnknownRequest { id })??;
         inner.was_moved(room, told, target);
@@ -169,7 +177,7 @@ impl Pool {
 
     /// Where a request's load is.
     pub fn rank_of(&self, id: RequestId) -> Option<Rank> {
-        self.inner().ids.with(id, self.inner().time(), |landed| landed.rank)
+        self.inner().with_id(id, |landed| landed.rank)
     }
 
     /// Books known live load on a rank without judging limits (after a restart). The booking's
@@ -211,8 +219,9 @@ impl Pool {
         Ok(reservation.fill(inner.land_known(rank, request, checked)?))
     }
 
-    /// The live bookings by id, in the order of their ids. Bookings by value are their holders'
-    /// to know.
+    /// The live bookings by id, in the order of their ids: what an [`import_as`](Self::import_as)
+    /// after a restart needs. Bookings by value end with the process that holds them; a peer that
+    /// comes late is told those as well, by [`export_events`](Self::export_events).
     pub fn export(&self) -> Vec<Live> {
         let mut live = Vec::new();
         self.inner().ids.for_each(|id, attempt, landed| {

@@ -70,8 +70,9 @@ pub(crate) fn with_arena<R>(f: impl FnOnce(&Bump) -> R) -> R {
 }
 
 impl Pool {
-    /// Answers which rank would take the request now. Books nothing, waits for nothing.
-    /// `O(ranks)`, lock-free.
+    /// Answers which rank would take the request now. Books nothing, waits for nothing. Lock-free;
+    /// `O(ranks / 1024)`, and a look at every rank only where something has changed since the last
+    /// call, or if the request has constraints or a temperature.
     ///
     /// # Errors
     /// See [`Error`], in its order.
@@ -83,7 +84,7 @@ impl Pool {
 
     /// Chooses a rank and books the request on it, or fails now. The rank had, at the instant the
     /// booking landed, the room under the reject thresholds that it was judged to have, however
-    /// many threads book at once. `O(ranks)`, lock-free; with prompt hashes it takes one short
+    /// many threads book at once. As costly as [`select`](Pool::select), lock-free; with prompt hashes it takes one short
     /// lock, of the one rank chosen.
     ///
     /// # Errors
@@ -204,6 +205,7 @@ impl Inner {
     ) -> Result<Landed, Refusal> {
         let block = view.block(proposal.slot);
         let lane = proposal.slot.lane();
+        block.live.prefetch(lane);
         let limit = block.reject.at(lane);
         let origin = self.origin(ask.request, ask.prompt_blocks);
         let uncached = ask.request.isl as u32 - proposal.cached_tokens;
@@ -392,7 +394,7 @@ impl<'a> Caller<'a> {
                     {
                         match self.inner.me().hold_at_pair(request, class, frac) {
                             Ok(held) => *hold = held,
-                            Err(()) => {
+                            Err(failed) => {
                                 // Both land or neither does. The roll-back is told to all; only a
                                 // drain does not tell itself, for what it would find is what it
                                 // has just found. A newcomer does: a drain may have looked while
@@ -404,6 +406,9 @@ impl<'a> Caller<'a> {
                                         }
                                         false => self.inner.signal.release_and_tell(),
                                     }
+                                }
+                                if let Some(error) = failed {
+                                    return Err(error);
                                 }
                                 let until = Time::NEVER;
                                 return Ok(Tried::Closed(Closed { why: Why::Pair, until }));

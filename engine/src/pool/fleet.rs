@@ -102,7 +102,7 @@ impl Inner {
         for &(rank, slot, _) in &edit.gone {
             let live = &writer.view.block(slot).live;
             slot::kill(&live.rows[slot.lane()]);
-            live.bump();
+            live.bump(slot.lane());
             // Acquire would order nothing more: a count that is just going down is a free that
             // came first, and one that is going up a booking that has lost its rank.
             let requests = live.requests[slot.lane()].load(Ordering::Relaxed);

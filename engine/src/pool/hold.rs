@@ -16,7 +16,7 @@ use crate::names::{Rank, RequestId};
 use crate::pass::full::{self, Ask, sibling_with_room};
 use crate::pins::pin;
 use crate::pool::choose::{Caller, Checked, Placement, Purpose, Tried, with_arena};
-use crate::pool::{Handle, Inner, Pool};
+use crate::pool::{Inner, Pool};
 use crate::request::Request;
 use crate::sync::Arc;
 use std::any::Any;
@@ -31,7 +31,7 @@ pub struct Hold(Kind);
 
 enum Kind {
     /// On a rank of a pool of this library.
-    Own { handle: Arc<Handle>, landed: Option<Landed> },
+    Own { inner: Arc<Inner>, landed: Option<Landed> },
     /// A foreign pair's.
     Foreign(Option<Box<dyn Any + Send>>),
 }
@@ -53,8 +53,8 @@ impl RefusedLeg {
 }
 
 impl Hold {
-    pub(crate) fn new(handle: Arc<Handle>, landed: Landed) -> Hold {
-        Hold(Kind::Own { handle, landed: Some(landed) })
+    fn new(inner: Arc<Inner>, landed: Landed) -> Hold {
+        Hold(Kind::Own { inner, landed: Some(landed) })
     }
 
     pub(crate) fn foreign(held: Box<dyn Any + Send>) -> Hold {
@@ -83,7 +83,7 @@ impl Hold {
 
     fn landed_in(&mut self, inner: &Inner) -> Option<&mut Landed> {
         match &mut self.0 {
-            Kind::Own { handle, landed } if std::ptr::eq(&*handle.inner, inner) => landed.as_mut(),
+            Kind::Own { inner: own, landed } if std::ptr::eq(&**own, inner) => landed.as_mut(),
             _ => None,
         }
     }
@@ -98,9 +98,9 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Kind::Own { handle, landed: Some(landed) } = &mut self.0 {
-            let room = handle.inner.give_back(landed);
-            handle.inner.signal_if(room);
+        if let Kind::Own { inner, landed: Some(landed) } = &mut self.0 {
+            let room = inner.give_back(landed);
+            inner.signal_if(room);
         }
     }
 }
@@ -117,18 +117,29 @@ pub(crate) enum SetAside {
     NoRoom,
 }
 
-impl Handle {
+impl Inner {
     /// Sets the request's prompt blocks aside on the cheapest rank under the class limit `frac`,
-    /// if there is one: an unmarked rank under the reject thresholds if possible, else any.
-    pub(crate) fn set_aside(self: &Arc<Self>, request: &Request, frac: f64) -> SetAside {
-        let inner = &*self.inner;
+    /// if there is one: an unmarked rank under the reject thresholds if possible, else any. The
+    /// request's hashes are of blocks of `block_size` tokens: if they are not this pool's, its
+    /// blocks are counted without them.
+    pub(crate) fn set_aside_for(
+        self: &Arc<Self>,
+        request: &Request,
+        frac: f64,
+        block_size: u32,
+    ) -> SetAside {
+        let inner = &**self;
         // The prefill side's pin, sets, affinity, domain and overlaps never apply here.
-        let leg = request.at_decode();
+        let mut leg = request.at_decode();
+        if block_size != inner.settings.block_size {
+            leg.prompt = None;
+        }
         let Ok(prompt_blocks) = leg.blocks(inner.settings.block_size) else {
             return SetAside::NoRoom;
         };
         let checked = Checked { prompt_blocks, now: inner.show(request.now) };
-        let mut rng = self.caller().rng(&leg);
+        let caller = Caller { inner, stripe: &inner.stripes[0], draining: false };
+        let mut rng = caller.rng(&leg);
         loop {
             let column = inner.column_for(frac);
             let round = with_arena(|arena| {

@@ -20,6 +20,7 @@ use crate::pass::full::cached_tokens;
 use crate::pins::pin;
 use crate::pool::Inner;
 use crate::pool::peers::Told;
+use crate::prefetch::for_writing;
 use crate::sync::atomic::Ordering;
 
 /// Which ranks a booking may be moved to.
@@ -151,7 +152,7 @@ impl Inner {
         }
         landed.added = blocks;
         // Also after a refusal: what proposed this rank must look at it again.
-        live.bump();
+        live.bump(lane);
         added.map(|_| landed)
     }
 
@@ -161,6 +162,8 @@ impl Inner {
         let view = self.view.load(&guard);
         let live = &view.block(landed.slot).live;
         let lane = landed.slot.lane();
+        live.prefetch(lane);
+        for_writing(self.signal.place());
         if !slot::alive(&live.rows[lane], &live.lives[lane], landed.life) {
             return false;
         }
@@ -180,7 +183,7 @@ impl Inner {
             Some(blocks) => live.held[lane].fetch_sub(blocks, Ordering::Relaxed),
             None => live.requests[lane].fetch_sub(1, Ordering::Relaxed),
         };
-        live.bump();
+        live.bump(lane);
         true
     }
 
@@ -265,12 +268,12 @@ impl Inner {
                 landed.added = on;
                 let blocks = hold.set_aside.take().unwrap_or(0);
                 live.held[lane].fetch_sub(blocks, Ordering::Relaxed);
-                live.bump();
+                live.bump(lane);
                 Ok((landed, on < off))
             }
             Err(refusal) => {
                 live.requests[lane].fetch_sub(1, Ordering::Relaxed);
-                live.bump();
+                live.bump(lane);
                 Err(refusal)
             }
         }
@@ -312,7 +315,7 @@ impl Inner {
         if !alive || slot::take_off(&live.rows[lane], Load::new(tokens, 0)).is_none() {
             return false;
         }
-        live.bump();
+        live.bump(lane);
         true
     }
 
@@ -333,7 +336,7 @@ impl Inner {
         match slot::add(&live.rows[lane], Load::new(0, blocks), |_| true) {
             Ok(_) => {
                 landed.unshared += blocks;
-                live.bump();
+                live.bump(lane);
                 Ok(())
             }
             Err(Refusal::Overflow) => Err(Error::RowOverflow { rank: landed.rank }),

@@ -167,6 +167,10 @@ pub(crate) struct Inner {
 }
 
 /// A handle of a pool: the pool, and the stripe that calls through it count on.
+///
+/// Alone on its cache lines: bookings count themselves in and out on it, and handles are often made
+/// one after the other, for one thread each.
+#[repr(align(128))]
 pub(crate) struct Handle {
     pub(crate) inner: Arc<Inner>,
     stripe: usize,

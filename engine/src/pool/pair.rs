@@ -17,17 +17,19 @@ use crate::fleet::view::View;
 use crate::limits::rules::compile;
 use crate::limits::thresholds::Thresholds;
 use crate::names::Name;
+use crate::pass::custom::text_of;
 use crate::pass::lanes::Column;
 use crate::pins::pin;
 use crate::pool::choose::with_arena;
 use crate::pool::drain::Epochs;
 use crate::pool::hold::{Hold, SetAside};
-use crate::pool::{Handle, Inner, Pool};
+use crate::pool::{Inner, Pool};
 use crate::request::{Constraints, Request};
 use crate::room::pair::{HoldOffer, PairAsk, PairRoom, PairTold, PairWaker, PairedPool};
 use crate::room::signal::{Epoch, RoomSignal};
 use crate::room::turn::Party;
 use crate::sync::{Arc, Mutex, Weak};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a pool finds its pair.
@@ -35,10 +37,26 @@ pub(crate) enum Pair {
     /// A pool of this library.
     Own(OwnPair),
     /// The host's own.
-    Foreign(Arc<dyn PairedPool>),
+    Foreign(Hook),
 }
 
-/// Finds the decode pool: a handle that does not keep it alive, or the host's resolver.
+/// The host's own paired pool.
+pub(crate) enum Hook {
+    Kept(Arc<dyn PairedPool>),
+    /// Has room once it is gone.
+    Weak(Weak<dyn PairedPool>),
+}
+
+impl Hook {
+    fn get(&self) -> Option<Arc<dyn PairedPool>> {
+        match self {
+            Hook::Kept(hook) => Some(Arc::clone(hook)),
+            Hook::Weak(hook) => hook.upgrade(),
+        }
+    }
+}
+
+/// Finds the decode pool: by what does not keep it alive, or by the host's resolver.
 pub(crate) struct OwnPair {
     resolver: Option<Box<Resolver>>,
     known: Mutex<Known>,
@@ -48,7 +66,7 @@ type Resolver = dyn Fn() -> Option<Pool> + Send + Sync;
 
 #[derive(Default)]
 struct Known {
-    handle: Weak<Handle>,
+    pool: Weak<Inner>,
     /// The signal that the queue is attached to.
     signal: Option<Arc<RoomSignal>>,
 }
@@ -117,11 +135,11 @@ impl Pool {
         })
     }
 
-    /// Makes `decode` this pool's pair, held weakly: it may be shared by several pools, and when it
-    /// is dropped it counts as having room. Replaces an earlier pair.
+    /// Makes `decode` this pool's pair, held weakly: it may be shared by several pools, and when its
+    /// last handle is dropped it counts as having room. Replaces an earlier pair.
     pub fn pair_with(&self, decode: &Pool) {
         let pair = OwnPair { resolver: None, known: Mutex::default() };
-        self.handle.inner.attach_pair(&pair, &decode.handle);
+        self.handle.inner.attach_pair(&pair, &decode.handle.inner);
         self.handle.inner.install(Pair::Own(pair));
     }
 
@@ -132,11 +150,26 @@ impl Pool {
         self.handle.inner.install(Pair::Own(pair));
     }
 
-    /// Makes the host's own paired pool this pool's pair. Replaces an earlier pair.
+    /// Makes the host's own paired pool this pool's pair, and keeps it alive. Replaces an earlier
+    /// pair.
     pub fn pair_with_hook(&self, hook: Arc<dyn PairedPool>) {
+        hook.subscribe(self.pair_waker());
+        self.handle.inner.install(Pair::Foreign(Hook::Kept(hook)));
+    }
+
+    /// As [`pair_with_hook`](Self::pair_with_hook), without keeping the hook alive: once it is
+    /// dropped it counts as having room, and what waits for it is let in as soon as the last of its
+    /// [`PairWaker`]s has gone with it.
+    pub fn pair_with_weak_hook(&self, hook: Weak<dyn PairedPool>) {
+        if let Some(hook) = hook.upgrade() {
+            hook.subscribe(self.pair_waker());
+        }
+        self.handle.inner.install(Pair::Foreign(Hook::Weak(hook)));
+    }
+
+    fn pair_waker(&self) -> PairWaker {
         let told: Arc<dyn PairTold> = Arc::clone(&self.handle.inner) as _;
-        hook.subscribe(PairWaker::new(Arc::downgrade(&told)));
-        self.handle.inner.install(Pair::Foreign(hook));
+        PairWaker::new(Arc::downgrade(&told))
     }
 }
 
@@ -145,6 +178,19 @@ impl PairTold for Inner {
         // What was refused is kept with this pool's own epoch.
         self.signal.release_and_tell();
     }
+}
+
+/// The decode pool that was found last, if it is there still. Its lock is let go before the answer
+/// is used: that may turn out to be the last reference, and dropping it drains.
+fn known(pair: &OwnPair) -> Option<Arc<Inner>> {
+    pair.known.lock().pool.upgrade()
+}
+
+/// Runs host code of a pair; a panic fails the request that it was asked about.
+fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| Error::PolicyFailed {
+        what: format!("paired pool panicked: {}", text_of(panic)),
+    })
 }
 
 /// A pair's answer to a gate.
@@ -172,14 +218,14 @@ impl Inner {
     }
 
     /// Subscribes to a decode pool. Before the pair is published: see the head of this file.
-    fn attach_pair(self: &Arc<Self>, pair: &OwnPair, decode: &Arc<Handle>) {
+    fn attach_pair(self: &Arc<Self>, pair: &OwnPair, decode: &Arc<Inner>) {
         let party: Arc<dyn Party> = Arc::clone(self) as _;
-        let signal = Arc::clone(&decode.inner.signal);
+        let signal = Arc::clone(&decode.signal);
         signal.add_party(Arc::downgrade(&party));
         self.bench.attach(Arc::clone(&signal));
         let old = {
             let mut known = pair.known.lock();
-            known.handle = Arc::downgrade(decode);
+            known.pool = Arc::downgrade(decode);
             known.signal.replace(signal)
         };
         if let Some(old) = old {
@@ -188,15 +234,14 @@ impl Inner {
     }
 
     /// The decode pool, if it is there.
-    fn decode_pool(self: &Arc<Self>, pair: &OwnPair) -> Option<Arc<Handle>> {
-        let known = pair.known.lock().handle.upgrade();
-        if known.is_some() {
-            return known;
+    fn decode_pool(self: &Arc<Self>, pair: &OwnPair) -> Option<Arc<Inner>> {
+        if let Some(known) = known(pair) {
+            return Some(known);
         }
         // Host code: no lock is held.
         let found = (pair.resolver.as_ref()?)()?;
-        self.attach_pair(pair, &found.handle);
-        Some(Arc::clone(&found.handle))
+        self.attach_pair(pair, &found.handle.inner);
+        Some(Arc::clone(&found.handle.inner))
     }
 
     /// The pair's epoch, if it is a pool of this library and there.
@@ -211,19 +256,23 @@ impl Inner {
     ///
     /// # Errors
     /// `NoEndpoints`: no rank that the pair declares meets the request's decode-side constraints.
+    /// `PolicyFailed`: the host's own pair, or the resolver, panicked.
     pub(crate) fn consult(
         self: &Arc<Self>,
         request: &Request,
         class: &Name,
         frac: f64,
     ) -> Result<Consulted, Error> {
+        // Not there yet, or gone, is room: the decode leg will tell.
         let room = match self.pair.load().as_deref() {
             None => PairRoom::Room,
-            Some(Pair::Foreign(hook)) => hook.room(&PairAsk { request, class, decode_frac: frac }),
-            Some(Pair::Own(pair)) => match self.decode_pool(pair) {
-                // Not there yet, or gone: the decode leg will tell.
+            Some(Pair::Foreign(hook)) => guarded(|| match hook.get() {
                 None => PairRoom::Room,
-                Some(decode) => decode.inner.room_for(request, frac),
+                Some(hook) => hook.room(&PairAsk { request, class, decode_frac: frac }),
+            })?,
+            Some(Pair::Own(pair)) => match guarded(|| self.decode_pool(pair))? {
+                None => PairRoom::Room,
+                Some(decode) => decode.room_for(request, frac),
             },
         };
         match room {
@@ -233,33 +282,39 @@ impl Inner {
         }
     }
 
-    /// Sets room aside at the pair. `Err`: it has gone since it was checked.
+    /// Sets room aside at the pair. `Err`: it has gone since it was checked, or asking failed.
     pub(crate) fn hold_at_pair(
         self: &Arc<Self>,
         request: &Request,
         class: &Name,
         frac: f64,
-    ) -> Result<Option<Hold>, ()> {
+    ) -> Result<Option<Hold>, Option<Error>> {
         if !self.settings.holds {
             return Ok(None);
         }
         match self.pair.load().as_deref() {
             None => Ok(None),
             Some(Pair::Foreign(hook)) => {
-                match hook.hold(&PairAsk { request, class, decode_frac: frac }) {
+                let offer = guarded(|| match hook.get() {
+                    None => HoldOffer::NotOffered,
+                    Some(hook) => hook.hold(&PairAsk { request, class, decode_frac: frac }),
+                });
+                match offer? {
                     HoldOffer::NotOffered => Ok(None),
                     HoldOffer::Held(held) => Ok(Some(Hold::foreign(held))),
-                    HoldOffer::NoRoom => Err(()),
+                    HoldOffer::NoRoom => Err(None),
                 }
             }
-            Some(Pair::Own(pair)) => match self.decode_pool(pair) {
+            Some(Pair::Own(pair)) => match guarded(|| self.decode_pool(pair))? {
                 None => Ok(None),
                 // Shut down: it reports room, so that nobody sleeps for it, and keeps none.
-                Some(decode) if decode.inner.check_open().is_err() => Ok(None),
-                Some(decode) => match decode.set_aside(request, frac) {
-                    SetAside::Held(hold) => Ok(Some(hold)),
-                    SetAside::NoRoom => Err(()),
-                },
+                Some(decode) if decode.check_open().is_err() => Ok(None),
+                Some(decode) => {
+                    match decode.set_aside_for(request, frac, self.settings.block_size) {
+                        SetAside::Held(hold) => Ok(Some(hold)),
+                        SetAside::NoRoom => Err(None),
+                    }
+                }
             },
         }
     }
@@ -267,10 +322,10 @@ impl Inner {
     /// The shape of the pair's fleet, which decode-side constraints are checked against.
     pub(crate) fn pair_shape(&self) -> u64 {
         match self.pair.load().as_deref() {
-            Some(Pair::Own(pair)) => match pair.known.lock().handle.upgrade() {
+            Some(Pair::Own(pair)) => match known(pair) {
                 Some(decode) => {
                     let guard = pin();
-                    decode.inner.view.load(&guard).shape
+                    decode.view.load(&guard).shape
                 }
                 None => 0,
             },
@@ -284,8 +339,8 @@ impl Inner {
             return true;
         }
         match self.pair.load().as_deref() {
-            Some(Pair::Own(pair)) => match pair.known.lock().handle.upgrade() {
-                Some(decode) => decode.inner.declares_for(request),
+            Some(Pair::Own(pair)) => match known(pair) {
+                Some(decode) => decode.declares_for(request),
                 None => true,
             },
             _ => true,
@@ -348,20 +403,24 @@ impl Inner {
             // It will not come back: what waits for it must not sleep for ever.
             return PairRoom::Room;
         }
-        let column = self.column_for(frac);
-        if request.lora.is_some() || request.decode.as_ref().is_some_and(|c| c.restricts()) {
+        // A column means something only in the view that it is looked up in: another policy here
+        // moves it. Once asked for it is in every later one.
+        self.column_for(frac);
+        let column = |view: &View| view.rules.column_for(frac).expect("it was asked for");
+        let restricted = request.decode.as_ref().is_some_and(|c| c.restricts());
+        if request.lora.is_some() || restricted {
             return with_arena(|arena| {
                 let guard = pin();
                 let view = self.view.load(&guard);
                 let eligible = Inner::decode_lanes(view, request, Availability::Required, arena);
-                // An adapter never makes a wait impossible; constraints do.
-                if request.decode.as_ref().is_some_and(|c| c.restricts())
+                // An adapter alone makes nothing impossible: it is waited for like any room.
+                if restricted
                     && !eligible.any(view)
                     && !Inner::decode_lanes(view, request, Availability::Ignored, arena).any(view)
                 {
                     return PairRoom::NoEndpoints;
                 }
-                match self.first_with_room(view, &eligible, column) {
+                match self.first_with_room(view, &eligible, column(view)) {
                     Some(_) => PairRoom::Room,
                     None => PairRoom::NoRoom,
                 }
@@ -375,6 +434,7 @@ impl Inner {
         }
         let guard = pin();
         let view = self.view.load(&guard);
+        let column = column(view);
         let has_room = |slot: SlotId| {
             view.blocks.get(slot.block()).is_some_and(|block| {
                 block.available & slot.bit() != 0

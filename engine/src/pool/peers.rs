@@ -6,6 +6,7 @@
 use crate::booking::{Landed, Origin};
 use crate::load::events::{EventSink, LoadChange, LoadEvent, RouterId};
 use crate::load::mirror::{Act, Mirrors};
+use crate::load::told::{Change, Stories};
 use crate::names::{Rank, RequestId};
 use crate::pass::custom::text_of;
 use crate::pins::pin;
@@ -33,6 +34,8 @@ pub(crate) struct Peers {
     sink: Option<Arc<dyn EventSink>>,
     seq: AtomicU64,
     last_booking: AtomicU64,
+    /// What was told of those that live.
+    stories: Stories,
     mirrors: Mutex<Mirrors>,
     dropped: AtomicU64,
 }
@@ -43,6 +46,7 @@ impl Peers {
             sink,
             seq: AtomicU64::new(0),
             last_booking: AtomicU64::new(0),
+            stories: Stories::default(),
             mirrors: Mutex::default(),
             dropped: AtomicU64::new(0),
         }
@@ -51,14 +55,18 @@ impl Peers {
 
 /// The name of a booking among this router's, if its changes are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told(Option<(u64, Option<RequestId>)>);
+pub(crate) struct Told {
+    name: Option<(u64, Option<RequestId>)>,
+    /// The sequence number of the change that is told next; 0: whichever is next then.
+    seq: u64,
+}
 
 impl Inner {
     /// Tells a new booking, and names it.
     pub(crate) fn tell_add(&self, landed: &mut Landed, request: Option<RequestId>) {
         if self.peers.sink.is_some() {
             let booking = self.peers.last_booking.fetch_add(1, Ordering::Relaxed) + 1;
-            landed.told = Told(Some((booking, request)));
+            landed.told = Told { name: Some((booking, request)), seq: 0 };
             let change = LoadChange::Add {
                 rank: landed.rank,
                 prefill_tokens: landed.tokens,
@@ -68,33 +76,53 @@ impl Inner {
         }
     }
 
+    /// Numbers a change that is to be told: under the lock that the change is made under, for of
+    /// two moves others take the one with the higher number.
+    pub(crate) fn numbered(&self, told: Told) -> Told {
+        match told.name {
+            Some(_) => Told { seq: self.next_seq(), ..told },
+            None => told,
+        }
+    }
+
+    fn next_seq(&self) -> u64 {
+        // Relaxed: only its order in itself counts; what it numbers is ordered by a lock.
+        self.peers.seq.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Tells a change of a booking that was told. No lock may be held.
     #[inline]
     pub(crate) fn tell(&self, told: Told, change: LoadChange) {
-        if let Some((booking, request)) = told.0 {
-            self.tell_sink(booking, request, change);
+        if let Some(name) = told.name {
+            self.tell_sink(name, told.seq, change);
         }
     }
 
     #[cold]
-    fn tell_sink(&self, booking: u64, request: Option<RequestId>, change: LoadChange) {
+    fn tell_sink(
+        &self,
+        (booking, request): (u64, Option<RequestId>),
+        seq: u64,
+        change: LoadChange,
+    ) {
         let Some(sink) = &self.peers.sink else { return };
         let output = matches!(change, LoadChange::Output { .. });
         let told = catch_unwind(AssertUnwindSafe(|| {
             if output && !sink.wants_output() {
                 return;
             }
-            sink.event(&LoadEvent {
-                router: RouterId(self.settings.router_id),
-                seq: self.peers.seq.fetch_add(1, Ordering::Relaxed) + 1,
-                booking: booking.into(),
-                request,
-                change,
-            });
+            let seq = if seq == 0 { self.next_seq() } else { seq };
+            self.peers.stories.take_in((seq, booking, request, change));
+            sink.event(&self.event((seq, booking, request, change)));
         }));
         if let Err(panic) = told {
             tracing::warn!(what = text_of(panic), "an event sink panicked");
         }
+    }
+
+    fn event(&self, (seq, booking, request, change): Change) -> LoadEvent {
+        let router = RouterId(self.settings.router_id);
+        LoadEvent { router, seq, booking: booking.into(), request, change }
     }
 
     fn mirror(&self, rank: Rank, tokens: u32, blocks: u32) -> Option<Landed> {
@@ -126,7 +154,7 @@ impl Pool {
         let mut room = false;
         let applied = {
             let mut mirrors = inner.peers.mirrors.lock();
-            let mut lost = false;
+            let mut lost = None;
             let applied = match mirrors.take_in(event, now) {
                 Act::Nothing => Applied::Taken,
                 Act::Add { rank, prefill_tokens, kv_blocks, output } => {
@@ -137,7 +165,10 @@ impl Pool {
                             mirrors.added(event, landed);
                             Applied::Taken
                         }
-                        None => Applied::Dropped,
+                        None => {
+                            mirrors.keep_apart(event);
+                            Applied::Dropped
+                        }
                     }
                 }
                 Act::PrefillCompleted(mirrored) => {
@@ -157,7 +188,7 @@ impl Pool {
                             Applied::Taken
                         }
                         Err(_) => {
-                            lost = true;
+                            lost = Some(rank);
                             Applied::Dropped
                         }
                     }
@@ -168,7 +199,9 @@ impl Pool {
                 }
             };
             // Its load went to a rank that is not known here: it is on none of ours any more.
-            if lost && let Some(mut mirrored) = mirrors.lose(event) {
+            if let Some(to) = lost
+                && let Some(mut mirrored) = mirrors.lose(event, to)
+            {
                 room |= inner.give_back(&mut mirrored.landed);
             }
             applied
@@ -178,6 +211,19 @@ impl Pool {
         }
         inner.signal_if(room);
         applied
+    }
+
+    /// What a peer that comes late has not heard: every live booking of this router, by value and by
+    /// id, as the events that it would have got, to be handed to its
+    /// [`apply_peer`](Self::apply_peer). Empty without an [`EventSink`]: nothing is told then, and
+    /// nothing kept. `O(live bookings)`; takes one short lock after another.
+    ///
+    /// Let the peer hear what is told from now on first, then ask for this: what it gets twice does
+    /// no harm. Only the output of a booking comes as one event, with the number of the last of
+    /// them; an earlier one of the same booking that is still on its way would be counted again.
+    pub fn export_events(&self) -> Vec<LoadEvent> {
+        let inner = self.inner();
+        inner.peers.stories.tell().into_iter().map(|change| inner.event(change)).collect()
     }
 
     /// A router is gone: all of its mirrored load comes off as one. Returns how many bookings that
@@ -210,17 +256,19 @@ impl Inner {
     /// Drops the mirrors of routers that have been silent for the whole lease.
     pub(crate) fn expire_peers(&self, now: Time) -> Vec<RouterId> {
         let Some(lease) = self.settings.lease else { return Vec::new() };
-        let mut silent = self.peers.mirrors.lock().silent(lease, now);
-        silent.sort();
+        // Found and taken out under one lock: one that is heard of in between keeps its load.
+        let silent = self.peers.mirrors.lock().silent(lease, now);
         let mut room = false;
-        for &router in &silent {
-            let gone = self.peers.mirrors.lock().gone(router);
+        let mut routers = Vec::with_capacity(silent.len());
+        for (router, gone) in silent {
+            routers.push(router);
             for mut mirrored in gone {
                 room |= self.give_back(&mut mirrored.landed);
             }
         }
+        routers.sort();
         self.signal_if(room);
-        silent
+        routers
     }
 
     /// When the first router's lease ends.

@@ -3,7 +3,7 @@
 use crate::names::Name;
 use crate::request::Request;
 
-use crate::sync::Weak;
+use crate::sync::{Arc, Weak};
 use std::any::Any;
 use std::fmt;
 
@@ -57,7 +57,8 @@ impl fmt::Debug for HoldOffer {
 /// A paired pool of the host's own making. The built-in one is another [`Pool`](crate::Pool).
 ///
 /// Called on the thread that admits or drains, with no lock and no pin of ours held, for classes
-/// with a `decode_busy_threshold_frac` only.
+/// with a `decode_busy_threshold_frac` only. A panic fails the request that was asked about, with
+/// `PolicyFailed`, and nothing else.
 pub trait PairedPool: Send + Sync {
     /// Whether there is room for a request.
     fn room(&self, ask: &PairAsk<'_>) -> PairRoom;
@@ -75,9 +76,12 @@ pub trait PairedPool: Send + Sync {
 
 /// Tells a pool that its pair may have room. Cheap when nothing waits there; harmless when the pool
 /// is gone.
+///
+/// When the last clone is dropped, nobody could tell any more: what waits is looked at once, as by
+/// [`wake`](Self::wake). So a hook that is gone, and its wakers with it, leaves nobody asleep.
 #[derive(Clone)]
 pub struct PairWaker {
-    pool: Weak<dyn PairTold>,
+    told: Arc<Told>,
 }
 
 /// A pool, as the one who is told by its pair.
@@ -85,17 +89,33 @@ pub(crate) trait PairTold: Send + Sync {
     fn pair_may_have_room(&self);
 }
 
+struct Told {
+    pool: Weak<dyn PairTold>,
+}
+
+impl Told {
+    fn tell(&self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.pair_may_have_room();
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
 impl PairWaker {
     pub(crate) fn new(pool: Weak<dyn PairTold>) -> PairWaker {
-        PairWaker { pool }
+        PairWaker { told: Arc::new(Told { pool }) }
     }
 
     /// Room may have appeared: what waits for it is looked at on this thread. No lock that
     /// [`PairedPool::room`] takes may be held.
     pub fn wake(&self) {
-        if let Some(pool) = self.pool.upgrade() {
-            pool.pair_may_have_room();
-        }
+        self.told.tell();
     }
 }
 

@@ -134,6 +134,12 @@ impl RoomSignal {
         if word & PARTIES == 0 { Released::Quiet } else { Released::Tell }
     }
 
+    /// Where the epoch lies, for who is going to move it.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> &AtomicU64 {
+        &self.word
+    }
+
     /// Moves the epoch and tells everybody who is registered; with no lock held.
     #[inline]
     pub(crate) fn release_and_tell(&self) {
@@ -182,11 +188,13 @@ impl RoomSignal {
     }
 
     /// Adds a party to the list of those that are told. It is told while it (or anybody) is
-    /// registered, and forgotten when its last strong reference is gone. O(parties).
+    /// registered, and forgotten when its last strong reference is gone. Again: once is enough.
+    /// O(parties).
     pub(crate) fn add_party(&self, party: Weak<dyn Party>) {
         let _writer = self.writers.lock();
         let mut parties: Vec<_> = self.parties.load().iter().cloned().collect();
-        parties.retain(|party| party.strong_count() > 0);
+        let again = |known: &Weak<dyn Party>| std::ptr::addr_eq(known.as_ptr(), party.as_ptr());
+        parties.retain(|known| known.strong_count() > 0 && !again(known));
         parties.push(party);
         // Seen by a release that sees the party's registration, which comes later.
         self.parties.store(Arc::new(parties));

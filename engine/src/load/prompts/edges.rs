@@ -1,7 +1,8 @@
 //! The edges of one rank's tree of runs: from (parent, first hash) to the child.
 //!
-//! Open addressing over node numbers, with the keys left in the nodes: four bytes a place, and no
-//! marks left behind, since a removal moves back what lies after it.
+//! Open addressing over node numbers, with the keys left in the nodes: a byte a place in a small
+//! tree, four in a large one, and no marks left behind, since a removal moves back what lies after
+//! it. A tree that was large once keeps its large table.
 #![forbid(unsafe_code)]
 
 use super::chain::mix;
@@ -17,10 +18,17 @@ pub(super) trait Hung {
 
 #[derive(Debug)]
 pub(super) struct Edges {
-    /// A power of two of node numbers, or none at all.
-    places: Vec<u32>,
+    /// Places of a tree that is small, beside its owner's other fields.
+    small: [u8; SMALL],
+    /// A power of two of node numbers, once the small ones are not enough.
+    large: Vec<u32>,
     len: usize,
 }
+
+/// Places in the small table: a line of them.
+const SMALL: usize = 64;
+/// An empty place in the small table.
+const EMPTY: u8 = u8::MAX;
 
 fn hash((parent, first): (u32, u64)) -> usize {
     mix(first ^ u64::from(parent).rotate_left(32)) as usize
@@ -28,17 +36,40 @@ fn hash((parent, first): (u32, u64)) -> usize {
 
 impl Edges {
     pub(super) const fn new() -> Edges {
-        Edges { places: Vec::new(), len: 0 }
+        Edges { small: [EMPTY; SMALL], large: Vec::new(), len: 0 }
+    }
+
+    #[inline]
+    fn mask(&self) -> usize {
+        if self.large.is_empty() { SMALL - 1 } else { self.large.len() - 1 }
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> u32 {
+        if self.large.is_empty() {
+            match self.small[at] {
+                EMPTY => NONE,
+                node => u32::from(node),
+            }
+        } else {
+            self.large[at]
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, at: usize, node: u32) {
+        if self.large.is_empty() {
+            self.small[at] = if node == NONE { EMPTY } else { node as u8 };
+        } else {
+            self.large[at] = node;
+        }
     }
 
     pub(super) fn find<N: Hung>(&self, nodes: &[N], parent: u32, first: u64) -> Option<u32> {
-        if self.places.is_empty() {
-            return None;
-        }
-        let mask = self.places.len() - 1;
+        let mask = self.mask();
         let mut at = hash((parent, first)) & mask;
         loop {
-            let node = self.places[at];
+            let node = self.get(at);
             if node == NONE {
                 return None;
             }
@@ -51,9 +82,11 @@ impl Edges {
 
     /// Enters a node, under an edge that is free.
     pub(super) fn insert<N: Hung>(&mut self, nodes: &[N], node: u32) {
-        if (self.len + 1) * 3 > self.places.len() * 2 {
-            let count = (self.places.len() * 2).max(64);
-            let old = std::mem::replace(&mut self.places, vec![NONE; count]);
+        let outgrown = self.large.is_empty() && node >= u32::from(EMPTY);
+        if outgrown || (self.len + 1) * 3 > (self.mask() + 1) * 2 {
+            let count = (self.mask() + 1) * 2;
+            let old: Vec<u32> = (0..=self.mask()).map(|at| self.get(at)).collect();
+            self.large = vec![NONE; count];
             for node in old.into_iter().filter(|&node| node != NONE) {
                 self.place(nodes, node);
             }
@@ -63,26 +96,26 @@ impl Edges {
     }
 
     fn place<N: Hung>(&mut self, nodes: &[N], node: u32) {
-        let mask = self.places.len() - 1;
+        let mask = self.mask();
         let mut at = hash(nodes[node as usize].edge()) & mask;
-        while self.places[at] != NONE {
+        while self.get(at) != NONE {
             at = (at + 1) & mask;
         }
-        self.places[at] = node;
+        self.set(at, node);
     }
 
     /// Takes out a node, whose edge is still the one it was entered under.
     pub(super) fn remove<N: Hung>(&mut self, nodes: &[N], node: u32) {
-        let mask = self.places.len() - 1;
+        let mask = self.mask();
         let mut gap = hash(nodes[node as usize].edge()) & mask;
-        while self.places[gap] != node {
-            debug_assert_ne!(self.places[gap], NONE, "entered before");
+        while self.get(gap) != node {
+            debug_assert_ne!(self.get(gap), NONE, "entered before");
             gap = (gap + 1) & mask;
         }
         let mut at = gap;
         loop {
             at = (at + 1) & mask;
-            let next = self.places[at];
+            let next = self.get(at);
             if next == NONE {
                 break;
             }
@@ -90,11 +123,11 @@ impl Edges {
             // It may move back to the gap only if it is still found there: its home does not lie
             // behind the gap.
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(gap) & mask {
-                self.places[gap] = next;
+                self.set(gap, next);
                 gap = at;
             }
         }
-        self.places[gap] = NONE;
+        self.set(gap, NONE);
         self.len -= 1;
     }
 }

@@ -81,18 +81,19 @@ impl RunView<'_> {
         self.run.set.count()
     }
 
-    /// Calls `visit` for each block in which a rank holds the run, with its lanes; each block
-    /// once. Costs what is there: a few places, or a word per 64 blocks and one per block found.
+    /// Of the 64 blocks from `64 * part` on, those in which a rank holds the run. (At times also one
+    /// in which no rank does.)
     #[inline]
-    pub(crate) fn for_each_block(&self, visit: impl FnMut(u32, u64)) {
-        self.run.set.for_each_block(visit);
+    pub(crate) fn blocks(&self, part: u32) -> u64 {
+        self.run.set.blocks(part)
     }
 }
 
 /// What became of an attempt to change a run.
 enum Outcome {
-    /// This many blocks of the chain are dealt with; the rank's bit changed in so many of them.
-    Done { passed: usize, changed: usize },
+    /// This many blocks of the chain are dealt with; the rank's bit changed in so many of them, and
+    /// so many ranks hold the last of them now.
+    Done { passed: usize, changed: usize, ranks: u32 },
     /// The run was replaced or has died meanwhile: look again.
     Gone,
     /// The hashes are no chain here.
@@ -205,7 +206,7 @@ impl PromptIndex {
                 continue;
             };
             match self.join(guard, run, slot, chain, pos, end) {
-                Outcome::Done { passed, changed } => {
+                Outcome::Done { passed, changed, .. } => {
                     pos += passed;
                     entered += changed;
                 }
@@ -244,7 +245,8 @@ impl PromptIndex {
             self.cut(guard, run, covered, Change::Add(slot), Change::None);
             fresh
         };
-        Outcome::Done { passed: covered, changed: if fresh { covered } else { 0 } }
+        let changed = if fresh { covered } else { 0 };
+        Outcome::Done { passed: covered, changed, ranks: 0 }
     }
 
     /// Enters that the rank at `slot` no longer holds blocks `from .. to` of `chain`, of which it
@@ -262,8 +264,8 @@ impl PromptIndex {
         let (start, end) = (from as usize, to as usize);
         let mut pos = start;
         let mut removed = 0;
-        // Where the last run that was dealt with begins, as far as it is still there.
-        let mut above: Option<usize> = None;
+        // Where the last run that was dealt with begins, and how many ranks hold it.
+        let mut above: Option<(usize, u32)> = None;
         while pos < end {
             let found = self.table.get(chain[pos], guard);
             let found = match found.filter(|run| run.body().follows(chain, pos)) {
@@ -276,10 +278,12 @@ impl PromptIndex {
                 None => Outcome::Strange,
             };
             match outcome {
-                Outcome::Done { passed, changed } => {
+                Outcome::Done { passed, changed, ranks } => {
                     // With the rank gone from both, two runs may be held by the same ranks.
-                    let merged = above.filter(|&above| self.merge_at(guard, chain[above]));
-                    above = merged.or(Some(pos));
+                    let merged = above.filter(|&(above, over)| {
+                        over == ranks && self.merge_at(guard, chain[above])
+                    });
+                    above = merged.or(Some((pos, ranks)));
                     pos += passed;
                     removed += changed;
                 }
@@ -313,11 +317,12 @@ impl PromptIndex {
         }
         if covered < len || !run.set.contains(slot) {
             return if covered > kept {
-                Outcome::Done { passed: covered - kept, changed: 0 }
+                Outcome::Done { passed: covered - kept, changed: 0, ranks: u32::MAX }
             } else {
                 Outcome::Strange
             };
         }
+        let ranks = run.set.count() - 1;
         if kept > 0 {
             self.cut(guard, run, kept, Change::None, Change::Remove(slot));
             drop(lock);
@@ -325,7 +330,7 @@ impl PromptIndex {
             self.merge_at(guard, chain[pos]);
         } else {
             run.set.remove(slot);
-            if run.set.count() == 0 {
+            if ranks == 0 {
                 run.retire();
                 drop(lock);
                 self.table.remove(run, guard);
@@ -333,7 +338,7 @@ impl PromptIndex {
                 self.merge(guard, run);
             }
         }
-        Outcome::Done { passed: len - kept, changed: len - kept }
+        Outcome::Done { passed: len - kept, changed: len - kept, ranks }
     }
 
     /// The run that covers block `pos` of `chain` but begins before it.

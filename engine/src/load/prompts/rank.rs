@@ -44,8 +44,9 @@ pub(crate) struct RankPrompts {
     life: u32,
 }
 
-/// Blocks `start .. start + len` of `chain`, below `parent`.
+/// Blocks `start .. start + len` of `chain`, below `parent`. On one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Node {
     first: u64,
     last: u64,

@@ -12,8 +12,9 @@
 use crate::grace::{Domain, Stamp};
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{MODELLED, Mutex};
+use std::alloc::{self, Layout};
 use std::collections::VecDeque;
-use std::ptr;
+use std::{ptr, slice};
 
 /// How many slots are kept by name.
 pub(super) const FEW: usize = if MODELLED { 1 } else { 8 };
@@ -27,15 +28,19 @@ const NOBODY: u32 = u32::MAX;
 pub(super) struct RankSet {
     few: [AtomicU32; FEW],
     /// Null while the few are enough; after that the few are no longer looked at.
-    wide: AtomicPtr<Wide>,
+    wide: AtomicPtr<AtomicU64>,
     count: AtomicU32,
 }
 
 /// A bitmap: one word of lanes per block, then one bit per block for "its word is not 0".
-#[derive(Debug)]
-pub(super) struct Wide {
-    blocks: usize,
-    words: Box<[AtomicU64]>,
+///
+/// Handed around as the pointer to its first word, at the beginning of a cache line, with the
+/// binary logarithm of the number of blocks in the low bits: to look at one block is to look at one
+/// line.
+#[derive(Clone, Copy, Debug)]
+struct Wide<'a> {
+    words: &'a [AtomicU64],
+    summary: &'a [AtomicU64],
 }
 
 /// Bitmaps not in use, by size. Taken from and given to only when a run turns wide or dies wide.
@@ -45,43 +50,124 @@ pub(super) struct WidePool(Mutex<Stock>);
 #[derive(Debug, Default)]
 struct Stock {
     /// By binary logarithm of the number of blocks.
-    free: Vec<Vec<*mut Wide>>,
+    free: Vec<Vec<*mut AtomicU64>>,
     /// Replaced by larger ones, maybe still read.
-    limbo: VecDeque<(Stamp, *mut Wide)>,
+    limbo: VecDeque<(Stamp, *mut AtomicU64)>,
 }
 
 // SAFETY: the pointers own what they lead to, which is made of atomics; they are touched under the
 // mutex only.
 unsafe impl Send for Stock {}
 
-impl Wide {
-    fn new(blocks: usize) -> *mut Wide {
-        let words = blocks + blocks.div_ceil(64);
-        let words = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Box::into_raw(Box::new(Wide { blocks, words }))
-    }
+/// Bytes in a cache line.
+const LINE: usize = 64;
 
+/// How many blocks the bitmap has, as a binary logarithm.
+#[inline]
+fn class(wide: *mut AtomicU64) -> usize {
+    wide.addr() % LINE
+}
+
+#[inline]
+fn first_word(wide: *mut AtomicU64) -> *mut AtomicU64 {
+    wide.map_addr(|addr| addr & !(LINE - 1))
+}
+
+/// Words of summary for so many blocks.
+#[inline]
+const fn summary_words(blocks: usize) -> usize {
+    blocks.div_ceil(64)
+}
+
+fn layout(class: usize) -> Layout {
+    let blocks = 1 << class;
+    Layout::array::<AtomicU64>(blocks + summary_words(blocks))
+        .and_then(|layout| layout.align_to(LINE))
+        .expect("a word for each rank there can be is far below the address space")
+}
+
+/// An empty bitmap for `1 << class` blocks.
+fn allocate(class: usize) -> *mut AtomicU64 {
+    let layout = layout(class);
+    // SAFETY: a bitmap has at least two words.
+    let first = unsafe { alloc::alloc(layout) }.cast::<AtomicU64>();
+    if first.is_null() {
+        alloc::handle_alloc_error(layout);
+    }
+    for at in 0..(1 << class) + summary_words(1 << class) {
+        // SAFETY: within what was allocated.
+        unsafe { first.add(at).write(AtomicU64::new(0)) };
+    }
+    first.map_addr(|addr| addr | class)
+}
+
+/// # Safety
+/// `wide` came from `allocate`, and nobody else has it.
+unsafe fn release(wide: *mut AtomicU64) {
+    let blocks = 1 << class(wide);
+    for at in 0..blocks + summary_words(blocks) {
+        // SAFETY: written by `allocate`, and ours alone.
+        unsafe { first_word(wide).add(at).drop_in_place() };
+    }
+    // SAFETY: allocated by `allocate` with this layout.
+    unsafe { alloc::dealloc(first_word(wide).cast(), layout(class(wide))) };
+}
+
+impl<'a> Wide<'a> {
+    /// # Safety
+    /// `wide` came from `allocate` and is not released for as long as `'a`.
     #[inline]
-    fn mask(&self, block: u32) -> u64 {
-        let block = block as usize;
-        if block < self.blocks { self.words[block].load(Ordering::Relaxed) } else { 0 }
-    }
-
-    fn put(&self, block: usize, mask: u64) {
-        self.words[block].store(mask, Ordering::Relaxed);
-        let word = &self.words[self.blocks + block / 64];
-        let (old, bit) = (word.load(Ordering::Relaxed), 1 << (block % 64));
-        let new = if mask == 0 { old & !bit } else { old | bit };
-        if old != new {
-            word.store(new, Ordering::Relaxed);
+    unsafe fn new(wide: *mut AtomicU64) -> Wide<'a> {
+        let (first, blocks) = (first_word(wide), 1 << class(wide));
+        // SAFETY: the words of a bitmap, by the contract of this function.
+        unsafe {
+            Wide {
+                words: slice::from_raw_parts(first, blocks),
+                summary: slice::from_raw_parts(first.add(blocks), summary_words(blocks)),
+            }
         }
     }
 
-    fn copy_from(&self, other: &Wide) {
-        for block in 0..other.blocks {
-            let mask = other.words[block].load(Ordering::Relaxed);
-            if mask != 0 {
-                self.put(block, mask);
+    #[inline]
+    fn mask(self, block: u32) -> u64 {
+        self.words.get(block as usize).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn put(self, block: usize, mask: u64) {
+        let word = &self.words[block];
+        let emptiness_changes = (word.load(Ordering::Relaxed) == 0) != (mask == 0);
+        word.store(mask, Ordering::Relaxed);
+        if emptiness_changes {
+            let summary = &self.summary[block / 64];
+            let bit = 1 << (block % 64);
+            summary.store(summary.load(Ordering::Relaxed) ^ bit, Ordering::Relaxed);
+        }
+    }
+
+    fn copy_from(self, other: Wide<'_>) {
+        other.for_each_block(|block, mask| self.put(block as usize, mask));
+    }
+
+    #[inline]
+    fn for_each_block(self, mut visit: impl FnMut(u32, u64)) {
+        for (at, summary) in self.summary.iter().enumerate() {
+            let mut left = summary.load(Ordering::Relaxed);
+            while left != 0 {
+                let block = at as u32 * 64 + left.trailing_zeros();
+                left &= left - 1;
+                let mask = self.mask(block);
+                if mask != 0 {
+                    visit(block, mask);
+                }
+            }
+        }
+    }
+
+    fn clear(self) {
+        for word in self.words.iter().chain(self.summary) {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -89,41 +175,36 @@ impl Wide {
 
 impl WidePool {
     /// An empty bitmap with room for `block`.
-    fn take(&self, block: u32, domain: &Domain) -> *mut Wide {
+    fn take(&self, block: u32, domain: &Domain) -> *mut AtomicU64 {
         let blocks = (block as usize + 1).next_power_of_two().max(LEAST);
         let class = blocks.trailing_zeros() as usize;
         let mut stock = self.0.lock();
         stock.sweep(domain);
         let wide = stock.free.get_mut(class).and_then(Vec::pop);
         drop(stock);
-        wide.unwrap_or_else(|| Wide::new(blocks))
+        wide.unwrap_or_else(|| allocate(class))
     }
 
     /// Takes back a bitmap that nobody reads any more.
     ///
     /// # Safety
     /// `wide` came from `take`, is handed in once, and is reachable for no reader.
-    pub(super) unsafe fn give(&self, wide: *mut Wide) {
+    unsafe fn give(&self, wide: *mut AtomicU64) {
         // SAFETY: ours alone now.
-        for word in unsafe { &(*wide).words } {
-            if word.load(Ordering::Relaxed) != 0 {
-                word.store(0, Ordering::Relaxed);
-            }
-        }
+        unsafe { Wide::new(wide) }.clear();
         self.0.lock().shelve(wide);
     }
 
     /// Takes back a bitmap that was just unlinked.
-    fn retire(&self, wide: *mut Wide, domain: &Domain) {
+    fn retire(&self, wide: *mut AtomicU64, domain: &Domain) {
         let stamp = domain.stamp();
         self.0.lock().limbo.push_back((stamp, wide));
     }
 }
 
 impl Stock {
-    fn shelve(&mut self, wide: *mut Wide) {
-        // SAFETY: owned by the stock.
-        let class = unsafe { (*wide).blocks }.trailing_zeros() as usize;
+    fn shelve(&mut self, wide: *mut AtomicU64) {
+        let class = class(wide);
         if self.free.len() <= class {
             self.free.resize_with(class + 1, Vec::new);
         }
@@ -137,9 +218,7 @@ impl Stock {
             }
             self.limbo.pop_front();
             // SAFETY: a grace period after it was replaced nobody reads it.
-            for word in unsafe { &(*wide).words } {
-                word.store(0, Ordering::Relaxed);
-            }
+            unsafe { Wide::new(wide) }.clear();
             self.shelve(wide);
         }
     }
@@ -150,7 +229,7 @@ impl Drop for Stock {
         let limbo = self.limbo.drain(..).map(|(_, wide)| wide);
         for wide in self.free.drain(..).flatten().chain(limbo) {
             // SAFETY: owned by the stock, which nobody shares any more.
-            drop(unsafe { Box::from_raw(wide) });
+            unsafe { release(wide) };
         }
     }
 }
@@ -171,11 +250,12 @@ impl RankSet {
     }
 
     #[inline]
-    fn wide(&self) -> Option<&Wide> {
+    fn wide(&self) -> Option<Wide<'_>> {
         // Acquire: pairs with the release in `widen`, for the bitmap's contents.
+        let wide = self.wide.load(Ordering::Acquire);
         // SAFETY: a bitmap is reused only a grace period after it, or its run, was unlinked; who
         // reads is pinned, who writes holds the lock of a run that is linked or its own.
-        unsafe { self.wide.load(Ordering::Acquire).as_ref() }
+        (!wide.is_null()).then(|| unsafe { Wide::new(wide) })
     }
 
     /// The slots of one block, as lanes.
@@ -194,22 +274,24 @@ impl RankSet {
         mask
     }
 
+    /// The blocks with a slot in them, of the 64 from `64 * part` on; maybe one without.
+    #[inline]
+    pub(super) fn blocks(&self, part: u32) -> u64 {
+        if let Some(wide) = self.wide() {
+            let word = wide.summary.get(part as usize);
+            return word.map_or(0, |word| word.load(Ordering::Relaxed));
+        }
+        let slots = self.few.iter().map(|few| few.load(Ordering::Relaxed));
+        slots
+            .filter(|&slot| slot >> 12 == part && slot != NOBODY)
+            .fold(0, |blocks, slot| blocks | 1 << (slot >> 6 & 63))
+    }
+
     /// Calls `visit` for each block with a slot in it, each once; ascending if the set is wide.
     #[inline]
     pub(super) fn for_each_block(&self, mut visit: impl FnMut(u32, u64)) {
         if let Some(wide) = self.wide() {
-            for (i, word) in wide.words[wide.blocks..].iter().enumerate() {
-                let mut left = word.load(Ordering::Relaxed);
-                while left != 0 {
-                    let block = i as u32 * 64 + left.trailing_zeros();
-                    left &= left - 1;
-                    let mask = wide.mask(block);
-                    if mask != 0 {
-                        visit(block, mask);
-                    }
-                }
-            }
-            return;
+            return wide.for_each_block(visit);
         }
         let few: [u32; FEW] = std::array::from_fn(|i| self.few[i].load(Ordering::Relaxed));
         for (i, &slot) in few.iter().enumerate() {
@@ -231,7 +313,7 @@ impl RankSet {
     pub(super) fn insert(&self, slot: u32, pool: &WidePool, domain: &Domain) -> bool {
         let (block, bit) = (slot >> 6, 1 << (slot & 63));
         let wide = match self.wide() {
-            Some(wide) if (block as usize) < wide.blocks => wide,
+            Some(wide) if (block as usize) < wide.words.len() => wide,
             Some(_) => self.widen(block, pool, domain),
             None => {
                 let mut empty = None;
@@ -261,12 +343,12 @@ impl RankSet {
 
     /// Replaces what is there by a bitmap that has room for all of it and for `block`.
     #[cold]
-    fn widen(&self, block: u32, pool: &WidePool, domain: &Domain) -> &Wide {
+    fn widen(&self, block: u32, pool: &WidePool, domain: &Domain) -> Wide<'_> {
         let mut most = block;
         self.for_each_block(|block, _| most = most.max(block));
         let new = pool.take(most, domain);
         // SAFETY: not published yet.
-        let wide = unsafe { &*new };
+        let wide = unsafe { Wide::new(new) };
         match self.wide() {
             Some(old) => wide.copy_from(old),
             None => self.for_each_block(|block, mask| wide.put(block as usize, mask)),
@@ -303,9 +385,9 @@ impl RankSet {
     /// Makes this set, which is empty and not published, equal to another whose lock is held.
     pub(super) fn copy_from(&self, other: &RankSet, pool: &WidePool, domain: &Domain) {
         if let Some(wide) = other.wide() {
-            let new = pool.take(wide.blocks as u32 - 1, domain);
+            let new = pool.take(wide.words.len() as u32 - 1, domain);
             // SAFETY: not published yet.
-            unsafe { (*new).copy_from(wide) };
+            unsafe { Wide::new(new) }.copy_from(wide);
             self.wide.store(new, Ordering::Relaxed);
         } else {
             for (to, from) in self.few.iter().zip(&other.few) {
@@ -347,7 +429,7 @@ impl Drop for RankSet {
         let wide = self.wide.load(Ordering::Relaxed);
         if !wide.is_null() {
             // SAFETY: dropped with the index, which nobody shares any more.
-            drop(unsafe { Box::from_raw(wide) });
+            unsafe { release(wide) };
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which instructions the arithmetic of a block runs on.
 //!
-//! Chosen once, when a pool is built: a [`Kernel`] is five function pointers. Every back-end gives
+//! Chosen once, when a pool is built: a [`Kernel`] is a few function pointers. Every back-end gives
 //! the same bits ([`super::lanes`] says why), so the choice is one of speed only.
 
 #[cfg(target_arch = "x86_64")]
@@ -86,9 +86,10 @@ struct Functions {
     cheapest: unsafe fn(&[f64; LANES], u64) -> (f64, u64),
     extent: unsafe fn(&[f64; LANES], u64) -> (f64, f64),
     least_tokens: unsafe fn(&[u64; LANES], u64) -> Option<u32>,
+    nearest: unsafe fn(&[f64; LANES], u64) -> (f64, u64),
 }
 
-/// The five walks over one block, on the back-end that was chosen.
+/// The walks over one block, on the back-end that was chosen.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     backend: Backend,
@@ -180,6 +181,15 @@ impl Kernel {
         // SAFETY: a kernel is made only of a back-end that `is_available`.
         unsafe { (self.functions.least_tokens)(rows, candidates) }
     }
+
+    /// A few of the cheapest candidates: all those at or below some cost, and that cost. Of four
+    /// classes of lanes it is the dearest class's lowest, so they are four or more, some eight as a
+    /// rule, if there are as many. Costs must not be NaN.
+    #[inline(always)]
+    pub(crate) fn nearest(&self, costs: &[f64; LANES], candidates: u64) -> (f64, u64) {
+        // SAFETY: a kernel is made only of a back-end that `is_available`.
+        unsafe { (self.functions.nearest)(costs, candidates) }
+    }
 }
 
 impl fmt::Debug for Kernel {
@@ -192,7 +202,7 @@ impl fmt::Debug for Kernel {
 macro_rules! functions {
     ($vector:ty $(, $feature:literal)?) => {
         pub(super) static FUNCTIONS: super::Functions =
-            super::Functions { walk, past, cheapest, extent, least_tokens };
+            super::Functions { walk, past, cheapest, extent, least_tokens, nearest };
 
         $(#[target_feature(enable = $feature)])?
         fn walk(walk: &lanes::Walk<'_>, costs: &mut [f64; LANES]) -> lanes::Found {
@@ -217,6 +227,11 @@ macro_rules! functions {
         $(#[target_feature(enable = $feature)])?
         fn least_tokens(rows: &[u64; LANES], candidates: u64) -> Option<u32> {
             lanes::least_tokens::<$vector>(rows, candidates)
+        }
+
+        $(#[target_feature(enable = $feature)])?
+        fn nearest(costs: &[f64; LANES], candidates: u64) -> (f64, u64) {
+            lanes::nearest::<$vector>(costs, candidates)
         }
     };
 }

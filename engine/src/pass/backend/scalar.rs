@@ -3,10 +3,10 @@
 #![forbid(unsafe_code)]
 
 use crate::load::row::{Limit, Row};
-use crate::pass::lanes::{Found, LANES, NO_COUNT, NO_CREDIT, Walk};
+use crate::pass::lanes::{CLASSES, Found, LANES, NO_COUNT, NO_CREDIT, Walk};
 
 pub(super) static FUNCTIONS: super::Functions =
-    super::Functions { walk, past, cheapest, extent, least_tokens };
+    super::Functions { walk, past, cheapest, extent, least_tokens, nearest };
 
 fn walk(walk: &Walk<'_>, costs: &mut [f64; LANES]) -> Found {
     let Walk { terms, inputs, candidates, bar } = *walk;
@@ -55,4 +55,17 @@ fn extent(costs: &[f64; LANES], candidates: u64) -> (f64, f64) {
 fn least_tokens(rows: &[u64; LANES], candidates: u64) -> Option<u32> {
     let lanes = (0..LANES).filter(|lane| candidates >> lane & 1 == 1);
     lanes.map(|lane| rows[lane] as u32).min()
+}
+
+fn nearest(costs: &[f64; LANES], candidates: u64) -> (f64, u64) {
+    let mut edge = f64::NEG_INFINITY;
+    for class in 0..CLASSES {
+        let lanes = (class..LANES).step_by(CLASSES).filter(|lane| candidates >> lane & 1 == 1);
+        let least = lanes.map(|lane| costs[lane]).fold(f64::INFINITY, f64::min);
+        if least < f64::INFINITY {
+            edge = edge.max(least);
+        }
+    }
+    let within = |set: u64, lane: usize| set | u64::from(costs[lane] <= edge) << lane;
+    (edge + 0.0, (0..LANES).fold(0, within) & candidates)
 }

@@ -473,3 +473,32 @@ fn one_rank_alone_costs_what_its_lane_costs() {
         }
     }
 }
+
+#[test]
+fn every_back_end_finds_the_same_few_cheapest() {
+    let mut rng = Rng::new(78);
+    for round in 0..3000 {
+        let mut costs = Column([0.0; LANES]);
+        let spread = [1, 4, 1000][round % 3];
+        for cost in costs.iter_mut() {
+            *cost = if rng.below(20) == 0 { f64::INFINITY } else { rng.below(spread) as f64 };
+        }
+        let candidates = match round % 5 {
+            0 => u64::MAX,
+            1 => 1 << rng.below(64),
+            2 => 0,
+            _ => rng.bits() & rng.bits(),
+        };
+        let (edge, near) = scalar().nearest(&costs, candidates);
+        let mut finite: Vec<usize> = crate::fleet::block::lanes(candidates).collect();
+        finite.retain(|&i| costs[i].is_finite());
+        let within: Vec<usize> = finite.iter().copied().filter(|&i| costs[i] <= edge).collect();
+        assert_eq!(near, within.iter().fold(0, |set, i| set | 1 << i));
+        let (min, ties) = scalar().cheapest(&costs, candidates);
+        assert!(min.is_infinite() || near & ties == ties && !within.is_empty());
+        assert!(finite.len() < 64 || within.len() >= 4);
+        for kernel in kernels() {
+            assert_eq!(kernel.nearest(&costs, candidates), (edge, near), "{kernel:?}");
+        }
+    }
+}
