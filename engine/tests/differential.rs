@@ -10,6 +10,7 @@ use model::op::{self, Dice, Mixture, Nth, Op, Seeded, Tape};
 use model::queue::{Class, Policy};
 use model::{Config, Model, Outcome};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use std::collections::BTreeMap;
 use vacancy::{
     Constraints, Overlap, Rank, RejectThresholds, Request, RequestId, Target, WorkerSpec,
@@ -32,8 +33,13 @@ fn case(mixture: Mixture, steps: usize) -> impl Strategy<Value = (Config, Vec<Op
 }
 
 fn thorough() -> ProptestConfig {
+    // A gate that is run twice on one tree says the same twice. PROPTEST_RNG_SEED and PROPTEST_CASES
+    // look elsewhere and further.
+    let fixed = RngSeed::Fixed(0x5eed);
+    let env = ProptestConfig::default();
+    let rng_seed = if env.rng_seed == RngSeed::Random { fixed } else { env.rng_seed };
     // A case that fails becomes a test by its operations, which say what they are about.
-    ProptestConfig { failure_persistence: None, max_shrink_iters: 20_000, ..Default::default() }
+    ProptestConfig { failure_persistence: None, max_shrink_iters: 20_000, rng_seed, ..env }
 }
 
 proptest! {

@@ -73,6 +73,10 @@ impl Model {
         };
         let clock = self.clock;
         self.booking(key).renewed = clock;
+        // Its hold is silent no longer either.
+        if let Some((_, since)) = self.held.get_mut(&id) {
+            *since = clock;
+        }
         Outcome::Done(call(self, key))
     }
 

@@ -107,13 +107,19 @@ impl Model {
     }
 
     /// The ranks that room may be set aside on.
-    fn offer(&mut self, request: &Request, frac: f64) -> Option<Pick> {
+    ///
+    /// The request's hashes are of blocks of `block_size` tokens: they say nothing here if blocks
+    /// have another size.
+    fn offer(&mut self, request: &Request, frac: f64, block_size: u32) -> Option<Pick> {
         if self.closed {
             return None;
         }
         self.clock = self.clock.max(request.now);
         let under = self.under(request, frac);
-        let leg = at_decode(request);
+        let mut leg = at_decode(request);
+        if block_size != self.config.block_size {
+            leg.prompt = None;
+        }
         let eligible = self.decode_ranks(request);
         let view = self.view();
         // Unmarked ranks under the reject thresholds, if there are any.
@@ -151,7 +157,7 @@ impl Model {
         if !self.config.holds {
             return None;
         }
-        self.pair.as_mut()?.offer(request, frac)
+        self.pair.as_mut()?.offer(request, frac, self.config.block_size)
     }
 
     /// Sets room aside on `rank` of the pair.

@@ -1,8 +1,8 @@
 //! Other routers' load: of every booking that was ever heard of, what was said of it, in any order.
 //!
 //! A booking's state is what its events amount to, whichever order they came in. An event that
-//! would put it on a rank that is not known here, or does not fit there, is dropped; the other things
-//! that were said of it stay known, in case the event comes again.
+//! would put it on a rank that is not known here, or does not fit there, is dropped; what was said of
+//! it stays known, in case it moves to one that is.
 
 use super::Model;
 use super::rows::{Kind, Load};
@@ -12,6 +12,8 @@ use vacancy::{Applied, LoadChange, LoadEvent, Rank, Request, RouterId, Time};
 /// What was said of one booking.
 #[derive(Clone, Debug, Default)]
 struct Said {
+    /// Rank, prefill tokens, KV blocks.
+    add: Option<(Rank, u32, u32)>,
     completed: bool,
     output: u64,
     /// The last move, by the router's own count.
@@ -82,22 +84,11 @@ impl Model {
     fn take_in(&mut self, event: &LoadEvent, said: &mut Said) -> Applied {
         match event.change {
             LoadChange::Add { rank, prefill_tokens, kv_blocks } => {
-                if said.on.is_some() || said.freed {
+                if said.on.is_some() {
                     return Applied::Taken;
                 }
-                let rank = said.moved.map_or(rank, |(_, rank)| rank);
-                let tokens = if said.completed { 0 } else { u64::from(prefill_tokens) };
-                let blocks = u64::from(kv_blocks);
-                let load = self.mirror_load(tokens, blocks);
-                if self.fleet.life(rank).is_none() || !self.view().fits(rank, &load) {
-                    return Applied::Dropped;
-                }
-                let kind = Kind::Mirror { router: event.router, tokens, blocks };
-                let key = self.put(kind, rank, load, Request::new(0));
-                said.on = Some(key);
-                // What does not fit the row is not shown.
-                let _ = self.output(key, said.output as u32);
-                Applied::Taken
+                said.add.get_or_insert((rank, prefill_tokens, kv_blocks));
+                self.mirror(event.router, said)
             }
             LoadChange::PrefillCompleted => {
                 said.completed = true;
@@ -118,7 +109,7 @@ impl Model {
                     return Applied::Taken;
                 }
                 said.moved = Some((event.seq, rank));
-                let Some(key) = said.on else { return Applied::Taken };
+                let Some(key) = said.on else { return self.mirror(event.router, said) };
                 let moved = self.fleet.life(rank).map(|life| self.move_on(key, rank, life));
                 if matches!(moved, Some(Ok(()))) {
                     return Applied::Taken;
@@ -137,6 +128,26 @@ impl Model {
             }
             _ => unreachable!("every change is one of these"),
         }
+    }
+
+    /// Puts a booking that is on no rank where it belongs by all that was said of it.
+    fn mirror(&mut self, router: RouterId, said: &mut Said) -> Applied {
+        let Some((rank, tokens, blocks)) = said.add.filter(|_| !said.freed) else {
+            return Applied::Taken;
+        };
+        let rank = said.moved.map_or(rank, |(_, rank)| rank);
+        let tokens = if said.completed { 0 } else { u64::from(tokens) };
+        let blocks = u64::from(blocks);
+        let load = self.mirror_load(tokens, blocks);
+        if self.fleet.life(rank).is_none() || !self.view().fits(rank, &load) {
+            return Applied::Dropped;
+        }
+        let kind = Kind::Mirror { router, tokens, blocks };
+        let key = self.put(kind, rank, load, Request::new(0));
+        said.on = Some(key);
+        // What does not fit the row is not shown.
+        let _ = self.output(key, said.output as u32);
+        Applied::Taken
     }
 
     /// Takes off all that a router has told of; how many bookings that were.

@@ -112,7 +112,8 @@ fn paired(d: &mut dyn Dice) -> Config {
     let mut decode = plain(d);
     decode.custom = Custom::default();
     decode.mixture = Mixture::Pair;
-    decode.block_size = of(d, &[16, 16, 3, 1]);
+    // Hashes are of blocks of one size. Pools that differ in it are another test's (`pairs.rs`).
+    decode.block_size = config.block_size;
     decode.track_prefill = d.roll(4) == 3;
     decode.track_blocks = d.roll(8) != 7;
     decode.lease = of(d, &[None, Some(Duration::from_millis(300))]);
