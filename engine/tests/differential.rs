@@ -35,7 +35,7 @@ fn case(mixture: Mixture, steps: usize) -> impl Strategy<Value = (Config, Vec<Op
 fn thorough() -> ProptestConfig {
     // A gate that is run twice on one tree says the same twice. PROPTEST_RNG_SEED and PROPTEST_CASES
     // look elsewhere and further.
-    let fixed = RngSeed::Fixed(0x5eed);
+    let fixed = RngSeed::Fixed(1);
     let env = ProptestConfig::default();
     let rng_seed = if env.rng_seed == RngSeed::Random { fixed } else { env.rng_seed };
     // A case that fails becomes a test by its operations, which say what they are about.

@@ -531,7 +531,7 @@ impl World<'_> {
                     Ok(())
                 }
                 Held::Id(_) => {
-                    side.ids.insert(client.into(), now);
+                    side.renew(client.into(), now);
                     side.pool.prefill_completed(RequestId(client.into()))
                 }
             };

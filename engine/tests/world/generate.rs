@@ -447,7 +447,6 @@ pub fn plan(seed: u64) -> Plan {
 pub fn plan_about(seed: u64, about: Option<Fault>) -> Plan {
     let mut rng = Rng::new(seed);
     let mix = mix(&mut rng, about);
-    let wide = rng.chance(15);
     let host_panics = about == Some(Fault::HostPanic);
     let poisons = mix.poison > 0;
     let mut host = |percent| poisons && rng.chance(if host_panics { 60 } else { percent });
@@ -455,7 +454,8 @@ pub fn plan_about(seed: u64, about: Option<Fault>) -> Plan {
         HostCode { scorer: host(25), observer: host(20), classifier: host(50), sink: host(30) };
     let setup = Setup {
         seed,
-        block_size: if wide { [16, 32] } else { [16, 16] },
+        // Pools that differ in it hold without hashes: `pairs.rs`.
+        block_size: [16, 16],
         track_blocks: rng.chance(60),
         track_prefill: rng.chance(30),
         holds: rng.chance(75),

@@ -399,7 +399,7 @@ impl World<'_> {
             grown = match booked {
                 Held::Value(booking) => booking.add_output_blocks(blocks),
                 Held::Id(_) => {
-                    side.ids.insert(client.into(), now);
+                    side.renew(client.into(), now);
                     side.pool.add_output_blocks(RequestId(client.into()), blocks)
                 }
             };
@@ -424,7 +424,7 @@ impl World<'_> {
             moved = match booked {
                 Held::Value(booking) => booking.move_to(to),
                 Held::Id(_) => {
-                    side.ids.insert(client.into(), now);
+                    side.renew(client.into(), now);
                     side.pool.move_to(RequestId(client.into()), to)
                 }
             };

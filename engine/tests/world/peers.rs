@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use vacancy::{Applied, Rank};
 
-/// What came before its `Add`, or makes it void.
+/// What was said of a booking that is on none of the pool's ranks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Early {
+    /// Rank, tokens, blocks.
+    add: Option<(Rank, u32, u32)>,
     done: bool,
     output: u32,
     moved: Option<(u64, Rank)>,
@@ -27,6 +29,37 @@ struct Router {
 #[derive(Debug, Default)]
 pub struct Routers(BTreeMap<u64, Router>);
 
+impl Router {
+    /// Puts a booking where it belongs by all that was said of it.
+    fn place(&mut self, booking: u64, ledger: &mut Ledger) -> Applied {
+        let Some(early) = self.early.get(&booking).copied() else { return Applied::Taken };
+        let Some((rank, tokens, blocks)) = early.add.filter(|_| !early.freed) else {
+            return Applied::Taken;
+        };
+        let rank = early.moved.map_or(rank, |(_, rank)| rank);
+        if !ledger.rows.contains_key(&rank) {
+            return Applied::Dropped;
+        }
+        let mut record = Record {
+            what: What::Mirror,
+            rank,
+            life: 0,
+            isl: if early.done { 0 } else { tokens },
+            cached: Rc::new([]),
+            blocks,
+            chain: None,
+            output: 0,
+            done: early.done,
+            id: None,
+        };
+        ledger.land(&mut record);
+        ledger.grow(&mut record, early.output);
+        self.early.remove(&booking);
+        self.live.insert(booking, (record, early.moved.map_or(0, |(seq, _)| seq)));
+        Applied::Taken
+    }
+}
+
 impl Routers {
     /// Takes an event in, and says what the pool must say of it.
     pub fn take_in(
@@ -38,7 +71,6 @@ impl Routers {
     ) -> Applied {
         let router = self.0.entry(router).or_default();
         router.heard = router.heard.max(now);
-        let early = router.early.get(&booking).copied().unwrap_or_default();
         if let Some((record, moved)) = router.live.get_mut(&booking) {
             match says {
                 PeerSays::Add { .. } => {}
@@ -54,6 +86,12 @@ impl Routers {
                     if !ledger.rows.contains_key(&to) {
                         let (record, _) = router.live.remove(&booking).expect("it is there");
                         ledger.take_off(&record);
+                        // It may move to a rank that is known.
+                        let early = router.early.entry(booking).or_default();
+                        early.add = Some((record.rank, record.isl, record.blocks));
+                        early.done = record.done;
+                        early.output = record.output;
+                        early.moved = Some((seq, to));
                         return Applied::Dropped;
                     }
                     ledger.move_to(record, to);
@@ -68,29 +106,11 @@ impl Routers {
             return Applied::Taken;
         }
         match says {
-            PeerSays::Add { rank, tokens, blocks } if !early.freed => {
-                let rank = early.moved.map_or(Rank::new(rank.0, rank.1), |(_, rank)| rank);
-                if !ledger.rows.contains_key(&rank) {
-                    return Applied::Dropped;
-                }
-                let mut record = Record {
-                    what: What::Mirror,
-                    rank,
-                    life: 0,
-                    isl: if early.done { 0 } else { tokens },
-                    cached: Rc::new([]),
-                    blocks,
-                    chain: None,
-                    output: 0,
-                    done: false,
-                    id: None,
-                };
-                ledger.land(&mut record);
-                ledger.grow(&mut record, early.output);
-                router.early.remove(&booking);
-                router.live.insert(booking, (record, early.moved.map_or(0, |(seq, _)| seq)));
+            PeerSays::Add { rank, tokens, blocks } => {
+                let early = router.early.entry(booking).or_default();
+                early.add.get_or_insert((Rank::new(rank.0, rank.1), tokens, blocks));
+                return router.place(booking, ledger);
             }
-            PeerSays::Add { .. } => {}
             PeerSays::Done => router.early.entry(booking).or_default().done = true,
             PeerSays::Output(blocks) => {
                 if router.output.insert(seq) {
@@ -101,6 +121,7 @@ impl Routers {
                 let early = router.early.entry(booking).or_default();
                 if early.moved.is_none_or(|(at, _)| seq > at) {
                     early.moved = Some((seq, Rank::new(to.0, to.1)));
+                    return router.place(booking, ledger);
                 }
             }
             PeerSays::Free => router.early.entry(booking).or_default().freed = true,

@@ -82,6 +82,14 @@ pub struct Side {
 }
 
 impl Side {
+    /// A call was made on an id: neither its booking nor its hold is silent.
+    pub fn renew(&mut self, id: u128, now: u64) {
+        self.ids.insert(id, now);
+        if let Some(since) = self.holds.get_mut(&id) {
+            *since = now;
+        }
+    }
+
     /// The part of a class's line that this pool judges.
     pub fn own_line(&self, line: &Line) -> Line {
         match self.hop {
