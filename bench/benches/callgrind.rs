@@ -52,6 +52,7 @@ fn control() {
 #[bench::select_book_free_512_pair("select_book_free/512/pair")]
 #[bench::select_book_free_4096_off("select_book_free/4096/off")]
 #[bench::select_book_free_4096_reject("select_book_free/4096/reject")]
+#[bench::select_book_free_4096_admit("select_book_free/4096/admit")]
 #[bench::select_book_free_4096_gate("select_book_free/4096/gate")]
 #[bench::select_book_free_4096_pair("select_book_free/4096/pair")]
 #[bench::select_book_free_65536_reject("select_book_free/65536/reject")]

@@ -20,6 +20,8 @@ pub enum Mode {
     Off,
     /// The reject thresholds.
     Reject,
+    /// A policy class without thresholds, through which requests are admitted: nothing is judged.
+    Admit,
     /// A policy class with the same thresholds, through which requests are admitted: its gate is
     /// open, because nine ranks in ten have room.
     Gate,
@@ -31,6 +33,7 @@ impl Mode {
         match self {
             Mode::Off => "off",
             Mode::Reject => "reject",
+            Mode::Admit => "admit",
             Mode::Gate => "gate",
         }
     }
@@ -85,7 +88,7 @@ impl Bench {
     #[inline]
     pub fn book(&self, pool: &Pool, at: usize) -> Booking {
         let booking = match self.mode {
-            Mode::Gate => admit(pool, self.request(at).clone()),
+            Mode::Admit | Mode::Gate => admit(pool, self.request(at).clone()),
             Mode::Off | Mode::Reject => pool.book(self.request(at)).expect("most ranks have room"),
         };
         self.check_rank(booking.choice().rank);
@@ -179,8 +182,9 @@ fn pool(
     let rejects = RejectThresholds::new(set).expect("valid thresholds");
     let mut builder: PoolBuilder =
         Pool::builder().block_size(BLOCK_SIZE).lease(None).seed(1).reject_thresholds(rejects);
-    if mode == Mode::Gate {
-        let profile = Profile::single(thresholds()).expect("valid thresholds");
+    if matches!(mode, Mode::Admit | Mode::Gate) {
+        let set = if mode == Mode::Gate { thresholds() } else { Thresholds::NONE };
+        let profile = Profile::single(set).expect("valid thresholds");
         builder = builder.policy(&Arc::new(profile));
     }
     if let Some(backend) = backend {
@@ -219,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_engine_chooses_as_the_oracle_does_and_returns_every_row() {
-        for mode in [Mode::Off, Mode::Reject, Mode::Gate] {
+        for mode in [Mode::Off, Mode::Reject, Mode::Admit, Mode::Gate] {
             let bench = Bench::new(200, mode);
             let live: Vec<Booking> = (0..500).map(|at| bench.book(&bench.pool, at)).collect();
             drop(live);

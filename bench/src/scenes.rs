@@ -20,7 +20,7 @@ pub type Op = Box<dyn FnMut()>;
 pub const OPERATIONS: usize = 32;
 
 /// Names of everything that is measured, in the order of reports.
-pub const NAMES: [&str; 35] = [
+pub const NAMES: [&str; 36] = [
     "select_book_free/64/off",
     "select_book_free/64/reject",
     "select_book_free/64/gate",
@@ -31,6 +31,7 @@ pub const NAMES: [&str; 35] = [
     "select_book_free/512/pair",
     "select_book_free/4096/off",
     "select_book_free/4096/reject",
+    "select_book_free/4096/admit",
     "select_book_free/4096/gate",
     "select_book_free/4096/pair",
     "select_book_free/65536/off",
@@ -103,7 +104,7 @@ pub fn make(name: &str, backend: Option<Backend>) -> Op {
 }
 
 fn mode(name: &str, variant: &str) -> Mode {
-    [Mode::Off, Mode::Reject, Mode::Gate]
+    [Mode::Off, Mode::Reject, Mode::Admit, Mode::Gate]
         .into_iter()
         .find(|mode| mode.name() == variant)
         .unwrap_or_else(|| panic!("{name}: no such variant"))
