@@ -44,8 +44,6 @@ fn control() {
 #[library_benchmark(setup = prepare)]
 #[bench::select_book_free_64_off("select_book_free/64/off")]
 #[bench::select_book_free_64_reject("select_book_free/64/reject")]
-#[bench::select_book_free_64_gate("select_book_free/64/gate")]
-#[bench::select_book_free_64_pair("select_book_free/64/pair")]
 #[bench::select_book_free_512_off("select_book_free/512/off")]
 #[bench::select_book_free_512_reject("select_book_free/512/reject")]
 #[bench::select_book_free_512_gate("select_book_free/512/gate")]

@@ -61,11 +61,13 @@ pub const NAMES: [&str; 36] = [
 
 /// Those whose instructions are counted: all but the largest fleets, which take minutes to build
 /// under an emulator and run the same code, and what goes by id. Ids are hashed with a key that is
-/// drawn anew in each process, and so are different shards full, and grow, in each.
+/// drawn anew in each process, and so are different shards full, and grow, in each. What goes
+/// through a class at 64 ranks was seen to differ by 2 % from run to run; at more ranks it does not.
 pub fn counted() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().filter(|name| {
         !name.starts_with("sum/")
             && !name.ends_with("/by_id")
+            && !matches!(*name, "select_book_free/64/gate" | "select_book_free/64/pair")
             && (!name.contains("/65536/") || *name == "select_book_free/65536/reject")
     })
 }
