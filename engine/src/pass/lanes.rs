@@ -413,10 +413,10 @@ pub(super) fn past<V: Vector>(rows: &[u64; LANES], limits: &[u64; LANES]) -> u64
     !fits
 }
 
-/// The lowest cost among the candidates (infinite without any), and the candidates that have it.
-/// Costs are not NaN.
+/// For each place of a vector, the lowest cost among the candidates whose lane is loaded there
+/// (infinite without any). Costs are not NaN.
 #[inline(always)]
-pub(super) fn cheapest<V: Vector>(costs: &[f64; LANES], candidates: u64) -> (f64, u64) {
+fn lowest_by_place<V: Vector>(costs: &[f64; LANES], candidates: u64) -> V::Floats {
     let never = V::splat(f64::INFINITY);
     let mut least = never;
     let mut at = 0;
@@ -425,6 +425,14 @@ pub(super) fn cheapest<V: Vector>(costs: &[f64; LANES], candidates: u64) -> (f64
         least = V::min(least, V::select(V::mask(candidates, at), cost, never));
         at += V::N;
     }
+    least
+}
+
+/// The lowest cost among the candidates (infinite without any), and the candidates that have it.
+/// Costs are not NaN.
+#[inline(always)]
+pub(super) fn cheapest<V: Vector>(costs: &[f64; LANES], candidates: u64) -> (f64, u64) {
+    let least = lowest_by_place::<V>(costs, candidates);
     // A custom scorer may answer -0: it equals 0, and comes out as 0 on every back-end.
     let min = V::lowest(least) + 0.0;
     (min, equal::<V>(costs, min) & candidates)
@@ -470,14 +478,7 @@ pub(super) const CLASSES: usize = 4;
 #[inline(always)]
 pub(super) fn nearest<V: Vector>(costs: &[f64; LANES], candidates: u64) -> (f64, u64) {
     const { assert!(V::N.is_multiple_of(CLASSES)) };
-    let never = V::splat(f64::INFINITY);
-    let mut least = never;
-    let mut at = 0;
-    while at < LANES {
-        let cost = V::load_floats(costs, at);
-        least = V::min(least, V::select(V::mask(candidates, at), cost, never));
-        at += V::N;
-    }
+    let least = lowest_by_place::<V>(costs, candidates);
     let mut leasts = [f64::INFINITY; LANES];
     V::store(least, &mut leasts, 0);
     let mut edge = f64::NEG_INFINITY;
