@@ -33,6 +33,19 @@ fn marked(pool: &Pool) -> bool {
     load.marked
 }
 
+/// A pool of one rank that is refused past half of its blocks, by signals that count for a second.
+fn judged_at_half(profile: &Arc<Profile>) -> Pool {
+    let rejects = RejectThresholds::new(Thresholds::NONE.decode_frac(0.5)).unwrap();
+    let pool = Pool::builder()
+        .signal_ttl(Duration::from_secs(1))
+        .reject_thresholds(rejects)
+        .policy(profile)
+        .build()
+        .unwrap();
+    pool.upsert(WorkerSpec::new(1).total_kv_blocks(100)).unwrap();
+    pool
+}
+
 #[test]
 fn a_signal_that_tripped_and_fell_silent_lets_its_worker_back_without_any_event() {
     let pool = pool();
@@ -71,14 +84,7 @@ fn every_way_of_placing_a_request_sees_a_signal_fall_silent() {
         ("admit upstream", |pool, request| pool.admit(request.upstream()).wait().map(drop)),
     ];
     for (name, place) in ways {
-        let rejects = RejectThresholds::new(Thresholds::NONE.decode_frac(0.5)).unwrap();
-        let pool = Pool::builder()
-            .signal_ttl(Duration::from_secs(1))
-            .reject_thresholds(rejects)
-            .policy(&profile)
-            .build()
-            .unwrap();
-        pool.upsert(WorkerSpec::new(1).total_kv_blocks(100)).unwrap();
+        let pool = judged_at_half(&profile);
         pool.observe(RANK, used(51), at(0));
         assert!(place(&pool, Request::new(16).at(at(1_000))).is_err(), "{name}");
         assert_eq!(place(&pool, Request::new(16).at(at(1_001))), Ok(()), "{name}");
@@ -90,14 +96,7 @@ fn what_waits_for_a_mark_goes_in_when_the_signal_has_been_silent_for_too_long() 
     let class =
         ClassSpec::new("c", 100).family("f", "all").thresholds(Thresholds::NONE.prefill_frac(0.5));
     let profile = Arc::new(Profile::new("f", [(0, Name::new("all"))], [class]).unwrap());
-    let rejects = RejectThresholds::new(Thresholds::NONE.decode_frac(0.5)).unwrap();
-    let pool = Pool::builder()
-        .signal_ttl(Duration::from_secs(1))
-        .reject_thresholds(rejects)
-        .policy(&profile)
-        .build()
-        .unwrap();
-    pool.upsert(WorkerSpec::new(1).total_kv_blocks(100)).unwrap();
+    let pool = judged_at_half(&profile);
     pool.observe(RANK, used(51), at(500));
     let mut waits = pool.admit(Request::new(16).at(at(600)));
     assert_eq!(waits.standing().unwrap().why, Why::Mark);
