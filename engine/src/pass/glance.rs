@@ -7,9 +7,10 @@ use crate::fleet::block::LANES;
 use crate::fleet::view::Limits;
 use crate::limits::rules::RejectScope;
 use crate::pass::full::{Look, Pass, Verdict};
-use crate::pass::lanes::Column;
+use crate::pass::lanes::{Column, GLANCES, Seen, Sight};
 use crate::pass::pick::{Best, Rng};
 use smallvec::SmallVec;
+use std::array::from_fn;
 
 /// What there is to see.
 pub(super) struct Glance {
@@ -39,25 +40,35 @@ impl Pass<'_> {
         let rejects = !ask.hard_only && !view.rules.reject.is_none();
         // A full rank may stand by its sibling, and then be the cheapest.
         let by_worker = rejects && view.rules.scope == RejectScope::Worker;
-        let (kernel, terms) = (self.tools.kernel, self.terms);
         let (mut eligible, mut room) = (0, 0);
         let (mut min, mut blocks) = (f64::INFINITY, SmallVec::new());
-        for (b, block) in view.blocks.iter().enumerate() {
-            let here = ask.eligible.lanes(view, b);
-            let limits = if rejects { &block.reject.0 } else { &Limits::NONE.0 };
-            let (least, fit) = kernel.glance(&terms, &block.live.rows, limits, here);
-            let of = if here == u64::MAX { LANES as u32 } else { here.count_ones() };
-            if by_worker && fit < of && here & block.multi != 0 {
-                return None;
-            }
-            eligible += of;
-            room += fit;
-            if least <= min {
-                if least < min {
-                    min = least;
-                    blocks.clear();
+        for (chunk, these) in view.blocks.chunks(GLANCES).enumerate() {
+            let first = chunk * GLANCES;
+            let sight = |at: usize| {
+                let block = &these[at];
+                let limits = if rejects { &block.reject.0 } else { &Limits::NONE.0 };
+                let candidates = ask.eligible.lanes(view, first + at);
+                Sight { rows: &block.live.rows, limits, candidates }
+            };
+            // Of a last chunk that is not whole, one block fills the places that are left.
+            let sights: [Sight<'_>; GLANCES] = from_fn(|at| sight(at.min(these.len() - 1)));
+            let (sights, mut seen) = (&sights[..these.len()], [Seen::default(); GLANCES]);
+            self.tools.kernel.glance(&self.terms, sights, &mut seen);
+            for ((at, sight), seen) in sights.iter().enumerate().zip(&seen) {
+                let here = sight.candidates;
+                let of = if here == u64::MAX { LANES as u32 } else { here.count_ones() };
+                if by_worker && seen.room < of && here & these[at].multi != 0 {
+                    return None;
                 }
-                blocks.push(b as u32);
+                eligible += of;
+                room += seen.room;
+                if seen.min <= min {
+                    if seen.min < min {
+                        min = seen.min;
+                        blocks.clear();
+                    }
+                    blocks.push((first + at) as u32);
+                }
             }
         }
         let verdict = Verdict { eligible, full: eligible - room, may: room, ..Verdict::default() };

@@ -438,29 +438,42 @@ pub(super) fn past<V: Vector>(rows: &[u64; LANES], limits: &[u64; LANES]) -> u64
     !fits
 }
 
-/// The lowest cost among the candidates that are not past the limits (infinite without any), and how
-/// many they are: no credit, no held blocks, no price on requests.
+/// Blocks that are glanced at in one go, at most.
+pub(crate) const GLANCES: usize = 8;
+
+/// One block to be glanced at.
+#[derive(Clone, Copy)]
+pub(crate) struct Sight<'a> {
+    /// The live rows.
+    pub(crate) rows: &'a [AtomicU64; LANES],
+    pub(crate) limits: &'a [u64; LANES],
+    pub(crate) candidates: u64,
+}
+
+/// What a glance at a block shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// The lowest cost among the candidates that are not past the limits; infinite without any.
+    pub(crate) min: f64,
+    /// How many those are.
+    pub(crate) room: u32,
+}
+
+/// Glances at some blocks: no credit, no held blocks, no price on requests.
 #[inline(always)]
-pub(super) fn glance<V: Vector>(
-    terms: &Terms,
-    rows: &[AtomicU64; LANES],
-    limits: &[u64; LANES],
-    candidates: u64,
-) -> (f64, u32) {
-    if candidates == u64::MAX {
-        masked_glance::<V, false>(terms, rows, limits, candidates)
-    } else {
-        masked_glance::<V, true>(terms, rows, limits, candidates)
+pub(super) fn glance<V: Vector>(terms: &Terms, sights: &[Sight<'_>], seen: &mut [Seen]) {
+    for (sight, seen) in sights.iter().zip(seen) {
+        *seen = if sight.candidates == u64::MAX {
+            masked_glance::<V, false>(terms, sight)
+        } else {
+            masked_glance::<V, true>(terms, sight)
+        };
     }
 }
 
 #[inline(always)]
-fn masked_glance<V: Vector, const MASKED: bool>(
-    terms: &Terms,
-    rows: &[AtomicU64; LANES],
-    limits: &[u64; LANES],
-    candidates: u64,
-) -> (f64, u32) {
+fn masked_glance<V: Vector, const MASKED: bool>(terms: &Terms, sight: &Sight<'_>) -> Seen {
+    let Sight { rows, limits, candidates } = *sight;
     let bias_isl = V::splat(BIAS - terms.isl);
     let bias_prompt = V::splat(BIAS - terms.prompt_blocks);
     let prefill = V::splat(terms.prefill);
@@ -488,8 +501,8 @@ fn masked_glance<V: Vector, const MASKED: bool>(
             at += V::N;
         }
     }
-    let count = if MASKED { count } else { V::total(counts) };
-    (V::lowest(V::min(least[0], least[1])), count)
+    let room = if MASKED { count } else { V::total(counts) };
+    Seen { min: V::lowest(V::min(least[0], least[1])), room }
 }
 
 /// Which of the costs come to at most `bar` with `added`.

@@ -214,8 +214,10 @@ impl Handle {
                 return Ok(First::Wait(newcomer));
             }
             let gate = Gate { class: newcomer.class, profile: &newcomer.profile, passing: None };
-            match self.caller().attempt(request, checked, Purpose::Book, Some(gate))? {
-                Tried::In { placement, hold, .. } => {
+            let mut into = None;
+            match self.caller().attempt(request, checked, Purpose::Book, Some(gate), &mut into)? {
+                Tried::In { hold, .. } => {
+                    let placement = into.expect("it is in");
                     return Ok(First::In(Delivered { placement, class, hold }));
                 }
                 Tried::Closed(_) => return Ok(First::Wait(newcomer)),

@@ -26,7 +26,7 @@ use crate::request::Request;
 use crate::sync::{Arc, Mutex};
 use crate::time::Time;
 use bumpalo::Bump;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// What a placement is for.
@@ -52,21 +52,31 @@ pub(crate) struct Checked {
 }
 
 thread_local! {
-    /// Scratch that must be large. Taken for the length of one call; a call inside a call (host
-    /// code that selects) gets one of its own.
-    static ARENA: RefCell<Bump> = RefCell::new(Bump::new());
+    /// Scratch that must be large, while no call has it.
+    static ARENA: Cell<Option<Box<Bump>>> = const { Cell::new(None) };
+}
+
+/// A thread's scratch, taken for the length of one call; a call inside a call (host code that
+/// selects) gets one of its own.
+///
+/// It is taken out rather than borrowed where it lies: what a call answers would pass through the
+/// borrowing function, copied in and out again.
+struct Scratch(Option<Box<Bump>>);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // At the end of a thread there is nowhere to put it.
+        let _ = ARENA.try_with(|home| home.set(self.0.take()));
+    }
 }
 
 /// Runs `f` with this thread's scratch, emptied.
 #[inline(always)]
 pub(crate) fn with_arena<R>(f: impl FnOnce(&Bump) -> R) -> R {
-    ARENA.with(|arena| match arena.try_borrow_mut() {
-        Ok(mut arena) => {
-            arena.reset();
-            f(&arena)
-        }
-        Err(_) => f(&Bump::new()),
-    })
+    let mut scratch = Scratch(ARENA.try_with(Cell::take).ok().flatten());
+    let arena = scratch.0.get_or_insert_default();
+    arena.reset();
+    f(arena)
 }
 
 impl Pool {
@@ -285,12 +295,9 @@ pub(crate) struct Gate<'a> {
 }
 
 /// What came of a placement.
-#[expect(clippy::large_enum_variant, reason = "lives for one call; a box would be an allocation")]
 pub(crate) enum Tried {
-    /// Placed; `passed`: on a rank that the head it passed may use.
+    /// Placed.
     In {
-        /// The answer and what was booked.
-        placement: Placement,
         /// Whether a head was passed on a rank of its own.
         passed: bool,
         /// Room set aside at the pair.
@@ -355,19 +362,20 @@ impl<'a> Caller<'a> {
         checked: Checked,
         purpose: Purpose,
     ) -> Result<Placement, Error> {
-        match self.attempt(request, checked, purpose, None)? {
-            Tried::In { placement, .. } => Ok(placement),
-            Tried::Closed(_) | Tried::Stale => unreachable!("there was no gate"),
-        }
+        let mut into = None;
+        self.attempt(request, checked, purpose, None, &mut into)?;
+        Ok(into.expect("there was no gate"))
     }
 
-    /// Places a request that was checked, through its class's gate if there is one.
+    /// Places a request that was checked, through its class's gate if there is one. `into` gets the
+    /// placement: it is large, and written where it is needed.
     pub(crate) fn attempt(
         &self,
         request: &Request,
         checked: Checked,
         purpose: Purpose,
         gate: Option<Gate<'_>>,
+        into: &mut Option<Placement>,
     ) -> Result<Tried, Error> {
         // The pair is asked first: with no pin held, for it may be the host's own, and before the
         // own rank is taken, so that a refusal costs no roll-back.
@@ -380,17 +388,17 @@ impl<'a> Caller<'a> {
             }
             let round = with_arena(|arena| {
                 if self.inner.custom.is_none() {
-                    self.exact_round(request, checked, purpose, gate, arena)
+                    self.exact_round(request, checked, purpose, gate, arena, into)
                 } else {
-                    self.custom_round(request, checked, purpose, gate, arena)
+                    self.custom_round(request, checked, purpose, gate, arena, into)
                 }
             });
             self.inner.pay_signal();
             self.stripe.passes.fetch_add(1, Ordering::Relaxed);
             if let Some(mut tried) = round? {
-                if let Tried::In { placement, hold, .. } = &mut tried {
+                if let Tried::In { hold, .. } = &mut tried {
                     if let Some((class, frac)) = pair
-                        && let Some(landed) = &mut placement.landed
+                        && let Some(landed) = into.as_mut().and_then(|p| p.landed.as_mut())
                     {
                         match self.inner.me().hold_at_pair(request, class, frac) {
                             Ok(held) => *hold = held,
@@ -463,6 +471,7 @@ impl<'a> Caller<'a> {
         purpose: Purpose,
         gate: Option<Gate<'_>>,
         arena: &Bump,
+        into: &mut Option<Placement>,
     ) -> Result<Option<Tried>, Error> {
         let inner = self.inner;
         let mut rng = self.rng(request);
@@ -474,17 +483,17 @@ impl<'a> Caller<'a> {
         let tools = inner.tools(arena);
         let verdict = pick_for(view, &tools, &guard, &ask, &mut rng);
         if let Some(closed) = inner.closed_gate(view, &ask, &verdict, gate) {
-            return inner.if_current(view.generation, Tried::Closed(closed));
+            return Ok(inner.is_current(view.generation).then_some(Tried::Closed(closed)));
         }
         let Some(proposal) = verdict.proposal else {
             // A rank that was removed meanwhile reads as full: what it was found to be must not
             // be concluded from a view that is no longer in force.
-            return match inner.if_current(view.generation, ())? {
-                Some(()) => Err(inner.refusal(request, &verdict)),
-                None => Ok(None),
+            return match inner.is_current(view.generation) {
+                true => Err(inner.refusal(request, &verdict)),
+                false => Ok(None),
             };
         };
-        self.conclude(view, &guard, &ask, purpose, gate, &verdict, &proposal)
+        self.conclude(view, &guard, &ask, purpose, gate, &verdict, &proposal, into)
     }
 
     /// Lands a proposal if that is what it is for.
@@ -499,6 +508,7 @@ impl<'a> Caller<'a> {
         gate: Option<Gate<'_>>,
         verdict: &Verdict,
         proposal: &Proposal,
+        into: &mut Option<Placement>,
     ) -> Result<Option<Tried>, Error> {
         let slot = proposal.slot;
         let landed = match purpose {
@@ -527,7 +537,8 @@ impl<'a> Caller<'a> {
             })
         });
         let choice = self.inner.choice(view, verdict, proposal);
-        Ok(Some(Tried::In { placement: Placement { choice, landed }, passed, hold: None }))
+        *into = Some(Placement { choice, landed });
+        Ok(Some(Tried::In { passed, hold: None }))
     }
 }
 
@@ -537,10 +548,10 @@ impl Inner {
         self.me.upgrade().expect("whoever calls holds a handle")
     }
 
-    /// `value`, if the view of that generation is still the one in force.
-    pub(crate) fn if_current<T>(&self, generation: u64, value: T) -> Result<Option<T>, Error> {
+    /// Whether the view of that generation is still the one in force.
+    pub(crate) fn is_current(&self, generation: u64) -> bool {
         let guard = pin();
-        Ok((self.view.load(&guard).generation == generation).then_some(value))
+        self.view.load(&guard).generation == generation
     }
 
     /// Folds a request into what a pass weighs, its class's limits included; `None`: the class is

@@ -13,7 +13,7 @@ use crate::pass::custom::{Entry, Table};
 use crate::pass::full::{Ask, Look, Pass, Proposal, Verdict};
 use crate::pass::lanes::Column;
 use crate::pins::pin;
-use crate::pool::choose::{Caller, Checked, Closed, Gate, Purpose, Tried};
+use crate::pool::choose::{Caller, Checked, Closed, Gate, Placement, Purpose, Tried};
 use crate::request::{Request, Target};
 use bumpalo::Bump;
 use bumpalo::collections::Vec as ArenaVec;
@@ -39,6 +39,7 @@ impl Caller<'_> {
         purpose: Purpose,
         gate: Option<Gate<'_>>,
         arena: &Bump,
+        into: &mut Option<Placement>,
     ) -> Result<Option<Tried>, Error> {
         let custom = &self.inner.custom;
         let mut rng = self.rng(request);
@@ -47,16 +48,16 @@ impl Caller<'_> {
         };
         let Gathered { mut table, may, verdict, closed, most, generation } = gathered;
         if let Some(closed) = closed {
-            return self.inner.if_current(generation, Tried::Closed(closed));
+            return Ok(self.inner.is_current(generation).then_some(Tried::Closed(closed)));
         }
         if let Some(observer) = &custom.observer {
             table.observe(&**observer);
         }
         table.retain(|i| may[i]);
         if table.is_empty() {
-            return match self.inner.if_current(generation, ())? {
-                Some(()) => Err(self.inner.refusal(request, &verdict)),
-                None => Ok(None),
+            return match self.inner.is_current(generation) {
+                true => Err(self.inner.refusal(request, &verdict)),
+                false => Ok(None),
             };
         }
         if let Some(filter) = &custom.filter {
@@ -103,7 +104,7 @@ impl Caller<'_> {
             class_room: !entry.class_full,
             forgone: most.filter(|&(_, blocks)| blocks > own),
         };
-        self.conclude(view, &guard, &ask, purpose, gate, &verdict, &proposal)
+        self.conclude(view, &guard, &ask, purpose, gate, &verdict, &proposal, into)
     }
 
     /// Copies what host code may look at, under one pin, and lets go of it.

@@ -232,12 +232,14 @@ impl Inner {
         let now = self.time();
         let checked = turn.pending.checked_at(now);
         let request = self.refreshed(&turn.pending, now);
-        match caller.attempt(&request, checked, purpose, Some(gate)) {
+        let mut into = None;
+        match caller.attempt(&request, checked, purpose, Some(gate), &mut into) {
             Ok(Tried::In { .. }) if purpose == Purpose::Select => {
                 self.bench.with(|bench| bench.queue.open(candidate));
                 false
             }
-            Ok(Tried::In { placement, passed, hold }) => {
+            Ok(Tried::In { passed, hold }) => {
+                let placement = into.expect("it is in");
                 let class = turn.profile.class(candidate.class).name.clone();
                 self.deliver(turn, Delivered { placement, class, hold }, passed);
                 true
@@ -418,7 +420,7 @@ impl Handle {
         let gate = Gate { class, profile: &profile, passing: None };
         let checked = pending.checked_at(inner.time());
         let (caller, request) = (self.caller(), &pending.request);
-        let why = match caller.attempt(request, checked, Purpose::Select, Some(gate)) {
+        let why = match caller.attempt(request, checked, Purpose::Select, Some(gate), &mut None) {
             Ok(Tried::Closed(closed)) => caller.why_closed(closed, request, checked, gate),
             _ => Why::Behind,
         };

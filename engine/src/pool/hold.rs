@@ -15,7 +15,7 @@ use crate::load::slot::{self, Refusal};
 use crate::names::{Rank, RequestId};
 use crate::pass::full::{self, Ask, Proposal, Verdict, sibling_with_room};
 use crate::pins::pin;
-use crate::pool::choose::{Caller, Checked, Placement, Purpose, Tried, with_arena};
+use crate::pool::choose::{Caller, Checked, Placement, Purpose, with_arena};
 use crate::pool::{Inner, Pool};
 use crate::request::Request;
 use crate::sync::Arc;
@@ -288,9 +288,9 @@ impl Caller<'_> {
                 let tools = inner.tools(arena);
                 let verdict = full::pass(view, &tools, &guard, &ask, &mut self.rng(request));
                 let Some(proposal) = verdict.proposal else {
-                    return match inner.if_current(view.generation, ())? {
-                        Some(()) => Err(inner.refusal(request, &verdict)),
-                        None => Ok(None),
+                    return match inner.is_current(view.generation) {
+                        true => Err(inner.refusal(request, &verdict)),
+                        false => Ok(None),
                     };
                 };
                 if ask.discount.is_some_and(|(slot, ..)| slot == proposal.slot) {
@@ -298,12 +298,9 @@ impl Caller<'_> {
                     let round = self.take_place(view, &guard, &ask, &verdict, &proposal, landed);
                     return round.map(|round| round.map(|p| (p, true)));
                 }
-                let tried =
-                    self.conclude(view, &guard, &ask, Purpose::Book, None, &verdict, &proposal)?;
-                Ok(tried.and_then(|tried| match tried {
-                    Tried::In { placement, .. } => Some((placement, false)),
-                    Tried::Closed(_) | Tried::Stale => None,
-                }))
+                let (book, mut into) = (Purpose::Book, None);
+                self.conclude(view, &guard, &ask, book, None, &verdict, &proposal, &mut into)?;
+                Ok(into.map(|placement| (placement, false)))
             });
             inner.pay_signal();
             if let Some(placed) = round? {

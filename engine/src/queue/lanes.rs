@@ -71,7 +71,9 @@ impl Lane {
     fn holds_up(&mut self, key: OrderKey) -> bool {
         match self.waiting.len() {
             0 | 1 => true,
-            n if n <= 1 + LOOK_AHEAD => self.first() == Some(key),
+            // Who leaves is mostly the first, let in.
+            _ if self.first() == Some(key) => true,
+            n if n <= 1 + LOOK_AHEAD => false,
             _ => {
                 if self.reach.is_none() {
                     self.reach = self.waiting.keys().nth(LOOK_AHEAD).copied();

@@ -11,7 +11,7 @@ mod scalar;
 #[cfg(any(target_arch = "aarch64", test))]
 mod wide;
 
-use super::lanes::{Found, Inputs, LANES, Terms, Walk};
+use super::lanes::{Found, Inputs, LANES, Seen, Sight, Terms, Walk};
 use crate::error::Error;
 use crate::fleet::seal::SPAN;
 use crate::sync::atomic::AtomicU64;
@@ -84,7 +84,7 @@ impl fmt::Display for Backend {
 /// instructions; a [`Kernel`] exists only where they are there.
 struct Functions {
     walk: unsafe fn(&Walk<'_>, &mut [f64; LANES]) -> Found,
-    glance: unsafe fn(&Terms, &[AtomicU64; LANES], &[u64; LANES], u64) -> (f64, u32),
+    glance: unsafe fn(&Terms, &[Sight<'_>], &mut [Seen]),
     within: unsafe fn(&[AtomicU64; SPAN], f64, f64) -> u64,
     past: unsafe fn(&[u64; LANES], &[u64; LANES]) -> u64,
     cheapest: unsafe fn(&[f64; LANES], u64) -> (f64, u64),
@@ -156,20 +156,14 @@ impl Kernel {
         unsafe { (self.functions.walk)(&Walk { terms, inputs, candidates, bar }, costs) }
     }
 
-    /// What a [walk](Self::walk) would find to be the lowest cost among `candidates` that are not
-    /// past `limits` (infinite without any), and how many those are. For requests that need no other
-    /// column: no credit, no held blocks, no price on requests. Reads the live rows itself.
+    /// What a [walk](Self::walk) would find of blocks if there were no other column than rows: no
+    /// credit, no held blocks, no price on requests. Of each in `sights` the same place in `seen`
+    /// is filled. Reads the live rows itself.
     #[inline(always)]
-    pub(crate) fn glance(
-        &self,
-        terms: &Terms,
-        rows: &[AtomicU64; LANES],
-        limits: &[u64; LANES],
-        candidates: u64,
-    ) -> (f64, u32) {
+    pub(crate) fn glance(&self, terms: &Terms, sights: &[Sight<'_>], seen: &mut [Seen]) {
         debug_assert!(!terms.needs_more_than_rows());
         // SAFETY: a kernel is made only of a back-end that `is_available`.
-        unsafe { (self.functions.glance)(terms, rows, limits, candidates) }
+        unsafe { (self.functions.glance)(terms, sights, seen) }
     }
 
     /// Which of the costs, bit by bit, come to at most `bar` with `added`. Costs are not NaN, and may
@@ -240,11 +234,10 @@ macro_rules! functions {
         $(#[target_feature(enable = $feature)])?
         fn glance(
             terms: &lanes::Terms,
-            rows: &[AtomicU64; LANES],
-            limits: &[u64; LANES],
-            candidates: u64,
-        ) -> (f64, u32) {
-            lanes::glance::<$vector>(terms, rows, limits, candidates)
+            sights: &[lanes::Sight<'_>],
+            seen: &mut [lanes::Seen],
+        ) {
+            lanes::glance::<$vector>(terms, sights, seen);
         }
 
         $(#[target_feature(enable = $feature)])?

@@ -4,7 +4,7 @@
 
 use crate::fleet::seal::SPAN;
 use crate::load::row::{Limit, Row};
-use crate::pass::lanes::{CLASSES, Found, LANES, NO_COUNT, NO_CREDIT, Terms, Walk};
+use crate::pass::lanes::{CLASSES, Found, LANES, NO_COUNT, NO_CREDIT, Seen, Sight, Terms, Walk};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::array::from_fn;
 
@@ -25,16 +25,13 @@ fn walk(walk: &Walk<'_>, costs: &mut [f64; LANES]) -> Found {
     Found { full, class_full, min, ties: if min <= bar { ties } else { 0 } }
 }
 
-fn glance(
-    terms: &Terms,
-    rows: &[AtomicU64; LANES],
-    limits: &[u64; LANES],
-    candidates: u64,
-) -> (f64, u32) {
-    let rows = from_fn(|lane| rows[lane].load(Ordering::Relaxed));
-    let costs = rows.map(|row| terms.cost(row, 0.0, 0, 0));
-    let may = candidates & !past(&rows, limits);
-    (extent(&costs, may).0, may.count_ones())
+fn glance(terms: &Terms, sights: &[Sight<'_>], seen: &mut [Seen]) {
+    for (sight, seen) in sights.iter().zip(seen) {
+        let rows = from_fn(|lane| sight.rows[lane].load(Ordering::Relaxed));
+        let costs = rows.map(|row| terms.cost(row, 0.0, 0, 0));
+        let may = sight.candidates & !past(&rows, sight.limits);
+        *seen = Seen { min: extent(&costs, may).0, room: may.count_ones() };
+    }
 }
 
 fn within(costs: &[AtomicU64; SPAN], added: f64, bar: f64) -> u64 {

@@ -91,9 +91,13 @@ impl Case {
         if !terms.needs_more_than_rows() && self.credit.is_none() && self.held.is_none() {
             // So is what a glance at the live rows shows.
             let live = rows.map(AtomicU64::new);
-            let (min, fits) = kernel.glance(&terms, &live, &limits, self.candidates);
-            let fit = (self.candidates & !found.full).count_ones();
-            assert_eq!((min.to_bits(), fits), (found.min.to_bits(), fit), "{kernel:?}");
+            let sight = Sight { rows: &live, limits: &limits, candidates: self.candidates };
+            let mut seen = [Seen::default(); 2];
+            kernel.glance(&terms, &[sight], &mut seen);
+            let room = (self.candidates & !found.full).count_ones();
+            let expected = (found.min.to_bits(), room);
+            assert_eq!((seen[0].min.to_bits(), seen[0].room), expected, "{kernel:?}");
+            assert_eq!(seen[1], Seen::default(), "{kernel:?}: nobody looked there");
         }
         (found, costs)
     }

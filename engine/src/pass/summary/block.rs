@@ -147,6 +147,8 @@ impl Pick<'_> {
         }
         let (min, ties) = match merged(old.min, kept.ties, new) {
             Some(cheapest) => cheapest,
+            // Many are near where many cost the same.
+            None if near.count_ones() > FEW => return None,
             // Whoever is not near is dearer than all who are.
             None => self.one_by_one(b, near),
         };
