@@ -195,7 +195,7 @@ impl Driver {
             return Err("room may have appeared, but the pair's epoch stands still".into());
         }
         self.steps += 1;
-        if self.steps % self.every == 0 { self.compare() } else { Ok(()) }
+        if self.steps.is_multiple_of(self.every) { self.compare() } else { Ok(()) }
     }
 
     /// Compares everything that can be looked at.
