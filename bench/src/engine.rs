@@ -47,6 +47,8 @@ pub struct Bench {
     pub workload: Workload,
     /// The stream, one request per draw.
     pub requests: Vec<Request>,
+    /// Makes the stream once more, in memory of its own.
+    stream: Box<dyn Fn() -> Vec<Request> + Sync>,
     mode: Mode,
     before: Vec<(Rank, RankLoad)>,
 }
@@ -71,9 +73,10 @@ impl Bench {
     ) -> Bench {
         let workload = Workload::new(ranks);
         let pool = pool(&workload, mode, backend, settings);
-        let requests = requests(&workload);
+        let again = workload.clone();
+        let stream = Box::new(move || requests(&again));
         let before = pool.snapshot().ranks;
-        let bench = Bench { pool, workload, requests, mode, before };
+        let bench = Bench { pool, requests: stream(), stream, workload, mode, before };
         bench.check_choices();
         bench
     }
@@ -84,12 +87,31 @@ impl Bench {
         &self.requests[at % self.requests.len()]
     }
 
-    /// Books one request and checks where it landed.
+    /// Replaces the stream, and takes what the ranks carry now as what they have to return to.
+    pub fn settle(&mut self, stream: impl Fn() -> Vec<Request> + Sync + 'static) {
+        self.requests = stream();
+        self.stream = Box::new(stream);
+        self.before = self.pool.snapshot().ranks;
+    }
+
+    /// The stream once more, for a thread of its own: two requests that come to a router at the
+    /// same time share no memory, even if they begin with the same prompt.
+    pub fn stream(&self) -> Vec<Request> {
+        (self.stream)()
+    }
+
+    /// Books request number `at` and checks where it landed.
     #[inline]
     pub fn book(&self, pool: &Pool, at: usize) -> Booking {
+        self.book_request(pool, self.request(at))
+    }
+
+    /// Books a request and checks where it landed.
+    #[inline]
+    pub fn book_request(&self, pool: &Pool, request: &Request) -> Booking {
         let booking = match self.mode {
-            Mode::Admit | Mode::Gate => admit(pool, self.request(at).clone()),
-            Mode::Off | Mode::Reject => pool.book(self.request(at)).expect("most ranks have room"),
+            Mode::Admit | Mode::Gate => admit(pool, request.clone()),
+            Mode::Off | Mode::Reject => pool.book(request).expect("most ranks have room"),
         };
         self.check_rank(booking.choice().rank);
         booking
@@ -100,11 +122,6 @@ impl Bench {
     pub fn check_rank(&self, rank: Rank) {
         let full = self.workload.full[rank.worker.0 as usize];
         assert!(!(full && self.mode == Mode::Reject), "rank {rank} is full and was chosen");
-    }
-
-    /// Takes what the ranks carry now as what they have to return to.
-    pub fn settle(&mut self) {
-        self.before = self.pool.snapshot().ranks;
     }
 
     /// Panics unless every row is what it was before the first booking. Dropping checks this too.

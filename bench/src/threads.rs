@@ -10,6 +10,7 @@ use crate::measure::{Clock, Pair};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use vacancy::Request;
 
 /// How much longer than its time on a core a batch may take and count as undisturbed.
 const SLACK: f64 = 1.03;
@@ -30,19 +31,32 @@ impl Batch {
     }
 }
 
-/// One thread per bench in `benches` (which may all be the same one): each books and frees `each`
+/// What one thread works on: a bench, by a stream of its own.
+pub struct Work<'a> {
+    bench: &'a Bench,
+    requests: Vec<Request>,
+}
+
+impl<'a> Work<'a> {
+    /// One thread's work on a bench.
+    pub fn on(bench: &'a Bench) -> Work<'a> {
+        Work { bench, requests: bench.stream() }
+    }
+}
+
+/// One thread per `work` (whose benches may all be the same one): each books and frees `each`
 /// requests, elsewhere in the stream than the others.
-pub fn batch(benches: &[&Bench], each: usize) -> Batch {
-    let threads = benches.len();
+pub fn batch(work: &[&Work<'_>], each: usize) -> Batch {
+    let threads = work.len();
     let ready = AtomicUsize::new(0);
     let times = std::thread::scope(|scope| {
-        let work: Vec<_> = benches
+        let work: Vec<_> = work
             .iter()
             .enumerate()
-            .map(|(thread, bench)| {
-                let (pool, ready) = (bench.pool.clone(), &ready);
+            .map(|(thread, work)| {
+                let (pool, ready) = (work.bench.pool.clone(), &ready);
                 scope.spawn(move || {
-                    let from = thread * bench.requests.len() / threads;
+                    let from = thread * work.requests.len() / threads;
                     // Release and Acquire: nobody starts before all are there.
                     ready.fetch_add(1, Ordering::AcqRel);
                     while ready.load(Ordering::Acquire) < threads {
@@ -51,7 +65,8 @@ pub fn batch(benches: &[&Bench], each: usize) -> Batch {
                     let start = Instant::now();
                     let on_core = Clock::Thread.time(|| {
                         for at in from..from + each {
-                            drop(black_box(bench.book(&pool, at)));
+                            let request = &work.requests[at % work.requests.len()];
+                            drop(black_box(work.bench.book_request(&pool, request)));
                         }
                     });
                     (start, Instant::now(), on_core)
@@ -77,6 +92,7 @@ pub fn batch(benches: &[&Bench], each: usize) -> Batch {
 /// undisturbed pairs of batches, or as many as eight times the tries gave. The pair's ratio is the
 /// throughput of two over that of one.
 pub fn two_against_one(first: &Bench, second: &Bench, each: usize, rounds: usize) -> Pair {
+    let (first, second) = (&Work::on(first), &Work::on(second));
     let mut pair = Pair::default();
     for round in 0..rounds * 8 {
         let (one, two);
@@ -108,7 +124,7 @@ mod tests {
     fn both_threads_do_all_of_their_work_and_leave_nothing() {
         let bench = Bench::new(64, Mode::Reject);
         let before = bench.pool.snapshot().counters.selected;
-        let batch = batch(&[&bench, &bench], 500);
+        let batch = batch(&[&Work::on(&bench), &Work::on(&bench)], 500);
         assert_eq!(bench.pool.snapshot().counters.selected - before, 1000);
         assert!(batch.per_op(2, 500) > 0.0);
         bench.check_rows();

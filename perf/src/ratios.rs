@@ -10,7 +10,7 @@ use std::time::Duration;
 use vacancy_bench::engine::{Bench, Mode};
 use vacancy_bench::measure::{Pair, median, per_op};
 use vacancy_bench::scenes;
-use vacancy_bench::threads::{batch as batch_of, two_against_one};
+use vacancy_bench::threads::{Work, batch as batch_of, two_against_one};
 
 /// How long one batch takes: short against a time slice, so that most are not interrupted.
 const BATCH: Duration = Duration::from_millis(1);
@@ -88,7 +88,8 @@ fn threads(rule: &Threads, rounds: usize) -> Result<[Line; 2], String> {
         other => Err(format!("{}: {other} is not for threads", rule.name)),
     };
     let (bench, other) = (make()?, make()?);
-    let once = median(&[0; 5].map(|_| batch_of(&[&bench], 256).per_op(1, 256)));
+    let work = Work::on(&bench);
+    let once = median(&[0; 5].map(|_| batch_of(&[&work], 256).per_op(1, 256)));
     let each = ((THREADS_BATCH.as_nanos() as f64 / once) as usize).clamp(16, 1 << 20);
     let apart = two_against_one(&bench, &other, each, rounds);
     let pair = two_against_one(&bench, &bench, each, rounds);

@@ -115,6 +115,7 @@ impl Block {
     #[inline(always)]
     pub(crate) fn prefetch(&self, lane: usize) {
         for_writing(&self.rows[lane]);
+        for_writing(&self.prompts[lane]);
         for_writing(&self.requests[lane]);
         for_writing(self.versions.place(self.at));
     }

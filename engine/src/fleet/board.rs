@@ -11,6 +11,7 @@
 use crate::fleet::seal::{SPAN, Sealed, Shelf, Turn, Turns, Versions};
 use crate::fleet::view::BlockView;
 use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::time::Time;
 use std::sync::OnceLock;
 
@@ -77,6 +78,10 @@ pub(crate) struct Board {
     /// Per block: lowest cost, who has it, who may be chosen, who is full, counts; and the few
     /// cheapest: who they are, and what they cost at most.
     pub(crate) each: [Sealed<7>; SPAN],
+    /// Per block the lowest cost and the counts once more, side by side: what a pick looks at in
+    /// every block, and mostly nothing else. Written by [`Board::note`].
+    pub(crate) leasts: [AtomicU64; SPAN],
+    pub(crate) counts: [AtomicU64; SPAN],
     /// Per class, how many available ranks have no room for it.
     pub(crate) classes: Box<[ClassCounts]>,
     /// Per run of prompt blocks that many ranks hold: lowest cost among those, and counts; per block
@@ -105,8 +110,29 @@ impl Board {
             turns: Turns::new(),
             whole: Sealed::default(),
             each: Default::default(),
+            leasts: Default::default(),
+            counts: Default::default(),
             classes: blocks[0].classes.iter().map(|_| ClassCounts::default()).collect(),
             shelves: OnceLock::new(),
+        }
+    }
+
+    /// Publishes what was found in block number `at` at `version`, unless what stands there is as
+    /// new; `least` and `counts` are two of the words.
+    #[inline]
+    pub(crate) fn note(
+        &self,
+        turn: &Turn<'_>,
+        at: usize,
+        version: u64,
+        words: [u64; 7],
+        (least, counts): (u64, u64),
+    ) {
+        if self.each[at].put(turn, version, words) {
+            // Relaxed: read by who has found `whole` valid, which is put after this, or by who has
+            // the turn. What stands there by then is of that result or of a later one.
+            self.leasts[at].store(least, Ordering::Relaxed);
+            self.counts[at].store(counts, Ordering::Relaxed);
         }
     }
 

@@ -225,11 +225,11 @@ impl<const N: usize> Sealed<N> {
         self.seal.load(Ordering::Relaxed) == version << 1
     }
 
-    /// Publishes what was found at `version`, unless what stands there is as new.
+    /// Publishes what was found at `version`, unless what stands there is as new. Whether it did.
     #[inline]
-    pub(crate) fn put(&self, _turn: &Turn<'_>, version: u64, words: [u64; N]) {
+    pub(crate) fn put(&self, _turn: &Turn<'_>, version: u64, words: [u64; N]) -> bool {
         if self.seal.load(Ordering::Relaxed) >= version << 1 {
-            return;
+            return false;
         }
         self.seal.store(version << 1 | 1, Ordering::Relaxed);
         // Release: pairs with the Acquire fence of `read`.
@@ -239,6 +239,7 @@ impl<const N: usize> Sealed<N> {
         }
         // Release: publishes the words.
         self.seal.store(version << 1, Ordering::Release);
+        true
     }
 
     /// Makes it empty. The caller sees to it that readers notice.

@@ -233,10 +233,22 @@ pub(crate) fn pass(
     Pass::new(view, tools, guard, ask).run(rng)
 }
 
+/// The same, with every block weighed.
+#[cfg(test)]
+pub(crate) fn walked(
+    view: &View,
+    tools: &Tools<'_>,
+    guard: &Guard<'_>,
+    ask: &Ask<'_>,
+    rng: &mut Rng,
+) -> Verdict {
+    Pass::new(view, tools, guard, ask).walk(rng)
+}
+
 pub(crate) struct Pass<'a> {
-    view: &'a View,
-    tools: &'a Tools<'a>,
-    ask: &'a Ask<'a>,
+    pub(super) view: &'a View,
+    pub(super) tools: &'a Tools<'a>,
+    pub(super) ask: &'a Ask<'a>,
     pub(crate) terms: Terms,
     pub(crate) overlaps: Option<Overlaps<'a>>,
     /// Runs of the prompt that somebody holds, and how many of its blocks each stands for.
@@ -276,7 +288,7 @@ pub(crate) struct Weighed {
     /// Whether some rank holds blocks of the prompt.
     held: bool,
     /// The minimum over `may` and who has it, if the kernel's own answer stands.
-    min: Option<(f64, u64)>,
+    pub(super) min: Option<(f64, u64)>,
 }
 
 impl<'a> Pass<'a> {
@@ -347,6 +359,16 @@ impl<'a> Pass<'a> {
     }
 
     fn run(mut self, rng: &mut Rng) -> Verdict {
+        if let Some(glance) = self.glance()
+            && let Some(verdict) = self.settle(glance, rng)
+        {
+            return verdict;
+        }
+        self.walk(rng)
+    }
+
+    /// Weighs every block in turn.
+    fn walk(mut self, rng: &mut Rng) -> Verdict {
         let mut verdict = Verdict::default();
         let mut best = Best::new();
         let mut target = Best::new();
@@ -430,10 +452,20 @@ impl<'a> Pass<'a> {
             target.or_else(|| best.get().map(|(place, cost)| (place, cost, best_full)))
         };
         verdict.proposal = chosen.map(|(place, cost, (full, class_full))| {
-            let slot = SlotId::new(place.block, place.lane as usize);
+            let slot = place.slot();
             self.proposal(slot, cost, full & slot.bit() != 0, class_full & slot.bit() == 0, forgone)
         });
         verdict
+    }
+
+    /// Whether no rank has anything of the request's own that a pass looks at: overlaps, prompt
+    /// blocks, a taste for it.
+    pub(super) fn shares_nothing(&self) -> bool {
+        self.overlaps.is_none()
+            && self.runs.is_empty()
+            && self.base_credit == 0.0
+            && self.prefer.is_empty()
+            && self.affinity.is_empty()
     }
 
     /// The lanes of a block that the session-affinity target names.

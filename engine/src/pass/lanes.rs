@@ -19,7 +19,9 @@
 #![forbid(unsafe_code)]
 
 use crate::choice::Weights;
+use crate::fleet::seal::SPAN;
 use crate::load::row::Limit;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::ops::{Deref, DerefMut};
 
 /// Ranks per block.
@@ -56,6 +58,8 @@ static NO_LIMITS: Column<u64> = Column([Limit::NONE.bits(); LANES]);
 
 /// No credit for anybody.
 pub(super) static NO_CREDIT: Column<f64> = Column([0.0; LANES]);
+/// A word of 0 for everybody.
+static NO_WORDS: Column<u64> = Column([0; LANES]);
 /// A count of 0 for everybody.
 pub(super) static NO_COUNT: Column<u32> = Column([0; LANES]);
 
@@ -161,6 +165,12 @@ impl Terms {
         self.request != 0.0
     }
 
+    /// Whether costs depend on anything but rows for requests that share nothing with a rank.
+    #[inline(always)]
+    pub(crate) fn needs_more_than_rows(&self) -> bool {
+        self.credit_on_blocks || self.prices_requests()
+    }
+
     /// Whether overlaps can change a cost; if not, a walk can do without a column of credit.
     #[inline(always)]
     pub(crate) fn takes_credit(&self) -> bool {
@@ -226,9 +236,20 @@ pub(super) trait Vector {
     type Mask: Copy;
 
     fn load_words(column: &[u64; LANES], at: usize) -> Self::Words;
+    /// Loads words from a live table, each by a relaxed scalar load of its own.
+    #[inline(always)]
+    fn load_live(rows: &[AtomicU64], at: usize) -> Self::Words {
+        let mut copy = Column([0; LANES]);
+        for (to, from) in copy.iter_mut().zip(&rows[at..at + Self::N]) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        Self::load_words(&copy, 0)
+    }
     fn load_floats(column: &[f64; LANES], at: usize) -> Self::Floats;
     /// Loads counts and turns them into floats, exactly.
     fn load_counts(column: &[u32; LANES], at: usize) -> Self::Floats;
+    /// Words that are floats, as such.
+    fn as_floats(words: Self::Words) -> Self::Floats;
     fn store(floats: Self::Floats, column: &mut [f64; LANES], at: usize);
     fn splat(x: f64) -> Self::Floats;
 
@@ -257,6 +278,10 @@ pub(super) trait Vector {
     fn and(a: Self::Mask, b: Self::Mask) -> Self::Mask;
     /// Bit i for lane i; higher bits 0.
     fn bits(mask: Self::Mask) -> u64;
+    /// Counts 1 more for each lane that [`fits`](Vector::fits) said yes to.
+    fn tally(counts: Self::Words, fit: Self::Mask) -> Self::Words;
+    /// The sum of such counts.
+    fn total(counts: Self::Words) -> u32;
     /// `x` where the mask says so, else `other`.
     fn select(mask: Self::Mask, x: Self::Floats, other: Self::Floats) -> Self::Floats;
 }
@@ -411,6 +436,73 @@ pub(super) fn past<V: Vector>(rows: &[u64; LANES], limits: &[u64; LANES]) -> u64
         at += V::N;
     }
     !fits
+}
+
+/// The lowest cost among the candidates that are not past the limits (infinite without any), and how
+/// many they are: no credit, no held blocks, no price on requests.
+#[inline(always)]
+pub(super) fn glance<V: Vector>(
+    terms: &Terms,
+    rows: &[AtomicU64; LANES],
+    limits: &[u64; LANES],
+    candidates: u64,
+) -> (f64, u32) {
+    if candidates == u64::MAX {
+        masked_glance::<V, false>(terms, rows, limits, candidates)
+    } else {
+        masked_glance::<V, true>(terms, rows, limits, candidates)
+    }
+}
+
+#[inline(always)]
+fn masked_glance<V: Vector, const MASKED: bool>(
+    terms: &Terms,
+    rows: &[AtomicU64; LANES],
+    limits: &[u64; LANES],
+    candidates: u64,
+) -> (f64, u32) {
+    let bias_isl = V::splat(BIAS - terms.isl);
+    let bias_prompt = V::splat(BIAS - terms.prompt_blocks);
+    let prefill = V::splat(terms.prefill);
+    let per_block = V::splat(terms.blocks);
+    let never = V::splat(f64::INFINITY);
+    let (mut counts, mut count) = (V::load_words(&NO_WORDS, 0), 0);
+    let mut least = [never; 2];
+    let mut at = 0;
+    while at < LANES {
+        // Two at a time: half the steps of the loop, and two minima that do not wait for each other.
+        for least in &mut least {
+            let row = V::load_live(rows, at);
+            let mut may = V::fits(row, V::load_words(limits, at));
+            if MASKED {
+                may = V::and(may, V::mask(candidates, at));
+                count += V::bits(may).count_ones();
+            } else {
+                counts = V::tally(counts, may);
+            }
+            // As in a walk, to the bit.
+            let tokens = V::sub(V::biased_low(row), bias_isl);
+            let blocks = V::mul(per_block, V::sub(V::biased_high(row), bias_prompt));
+            let cost = V::add(V::mul(prefill, tokens), blocks);
+            *least = V::min(*least, V::select(may, cost, never));
+            at += V::N;
+        }
+    }
+    let count = if MASKED { count } else { V::total(counts) };
+    (V::lowest(V::min(least[0], least[1])), count)
+}
+
+/// Which of the costs come to at most `bar` with `added`.
+#[inline(always)]
+pub(super) fn within<V: Vector>(costs: &[AtomicU64; SPAN], added: f64, bar: f64) -> u64 {
+    let (added, most) = (V::splat(added), V::splat(bar));
+    let (mut bits, mut at) = (0, 0);
+    while at < SPAN {
+        let cost = V::add(V::as_floats(V::load_live(costs, at)), added);
+        bits |= V::bits(V::equal(V::min(cost, most), cost)) << at;
+        at += V::N;
+    }
+    bits
 }
 
 /// For each place of a vector, the lowest cost among the candidates whose lane is loaded there

@@ -4,6 +4,7 @@
 pub(crate) mod backend;
 pub(crate) mod custom;
 pub(crate) mod full;
+mod glance;
 pub(crate) mod lanes;
 pub(crate) mod pick;
 pub(crate) mod summary;

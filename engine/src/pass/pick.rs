@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::lanes::LANES;
+use crate::fleet::block::SlotId;
 
 /// A small generator (SplitMix64: a counter, mixed). Not for secrets.
 ///
@@ -72,6 +73,12 @@ pub(crate) struct Place {
     pub(crate) block: usize,
     /// The lane in it, below 64.
     pub(crate) lane: u32,
+}
+
+impl Place {
+    pub(crate) fn slot(self) -> SlotId {
+        SlotId::new(self.block, self.lane as usize)
+    }
 }
 
 /// The best rank seen so far, as a pass goes from block to block. Among equals each is kept with

@@ -281,19 +281,20 @@ impl<'a> Pick<'a> {
         }
         let Some(turn) = board.turns.take() else { return self.on_its_own(board, number, &fresh) };
         for (at, block) in &fresh {
-            board.each[*at].put(&turn, versions[*at], block.words());
+            let told = (block.min.to_bits(), block.counts.0);
+            board.note(&turn, *at, versions[*at], block.words(), told);
         }
         // By now the board says all there is to say, of these versions or later ones.
         let mut leasts = [f64::INFINITY; SPAN];
         let mut counts = Counts(0);
         for (at, least) in leasts.iter_mut().enumerate().take(board.blocks) {
-            *least = f64::from_bits(board.each[at].word(0));
-            counts.add(Counts(board.each[at].word(4)));
+            *least = f64::from_bits(board.leasts[at].load(Ordering::Relaxed));
+            counts.add(Counts(board.counts[at].load(Ordering::Relaxed)));
         }
         let min = leasts.iter().fold(f64::INFINITY, |min, &one| if one < min { one } else { min });
         for (at, &least) in leasts.iter().enumerate() {
             if least == min {
-                counts.tie(at, Counts(board.each[at].word(4)).ties());
+                counts.tie(at, Counts(board.counts[at].load(Ordering::Relaxed)).ties());
             }
         }
         board.whole.put(&turn, sum, [min.to_bits(), counts.0]);
@@ -372,8 +373,22 @@ impl<'a> Pick<'a> {
     fn least(&self, number: usize, at: usize) -> f64 {
         match self.spans[number].own {
             Some(own) => own[at].min,
-            None => f64::from_bits(self.board(number).each[at].word(0)),
+            None => f64::from_bits(self.board(number).leasts[at].load(Ordering::Relaxed)),
         }
+    }
+
+    /// The blocks of a span whose lowest plain cost and `added` come to at most `bar`.
+    #[inline(always)]
+    fn within(&self, number: usize, added: f64, bar: f64) -> u64 {
+        let board = self.board(number);
+        let within = match self.spans[number].own {
+            Some(own) => {
+                let at_most = |at: usize| u64::from(own[at].min + added <= bar) << at;
+                (0..SPAN).map(at_most).fold(0, |set, one| set | one)
+            }
+            None => self.tools.kernel.within(&board.leasts, added, bar),
+        };
+        within & ((1 << board.blocks) - 1)
     }
 
     /// The cost of one rank as its row stands; `None`: it is above `bar`, or the rank is full.

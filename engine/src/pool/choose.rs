@@ -58,6 +58,7 @@ thread_local! {
 }
 
 /// Runs `f` with this thread's scratch, emptied.
+#[inline(always)]
 pub(crate) fn with_arena<R>(f: impl FnOnce(&Bump) -> R) -> R {
     ARENA.with(|arena| match arena.try_borrow_mut() {
         Ok(mut arena) => {
@@ -94,6 +95,7 @@ impl Pool {
         Ok(self.booking(self.inner().counted(placed)?))
     }
 
+    #[inline(always)]
     pub(crate) fn booking(&self, placement: Placement) -> Booking {
         let mut landed = placement.landed.expect("a booking has landed");
         self.inner().tell_add(&mut landed, None);
@@ -112,6 +114,7 @@ impl Inner {
     }
 
     /// Counts a refusal.
+    #[inline(always)]
     pub(crate) fn counted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {
             self.rejected.count(error);
@@ -194,6 +197,7 @@ impl Inner {
     }
 
     /// Lands a proposal: the reject thresholds are judged again on the row that is added to.
+    #[inline(always)]
     pub(crate) fn land_proposal(
         &self,
         view: &View,
@@ -249,6 +253,7 @@ impl Handle {
     }
 
     /// Places a request that was checked, after what is left to refuse without a look.
+    #[inline(always)]
     pub(crate) fn place_checked(
         &self,
         request: &Request,
@@ -297,10 +302,22 @@ pub(crate) enum Tried {
     Stale,
 }
 
+/// What a gate was found closed by. Which of its own limits, if those, is for who asks
+/// ([`Caller::why_closed`]): it takes a look at every rank, and nobody who waits needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClosedBy {
+    /// The ranks of the class.
+    Own,
+    /// The pair's ranks.
+    Pair,
+    /// Those that are left are kept for the head of the queue.
+    Barred,
+}
+
 /// A gate that was found closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed {
-    pub(crate) why: Why,
+    pub(crate) by: ClosedBy,
     /// Until when that may be believed without a look, if the epoch does not move.
     pub(crate) until: Time,
 }
@@ -331,6 +348,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Places a request that was checked, whatever its class.
+    #[inline(always)]
     pub(crate) fn place(
         &self,
         request: &Request,
@@ -358,7 +376,7 @@ impl<'a> Caller<'a> {
             if let Some((class, frac)) = pair
                 && let Consulted::NoRoom = self.inner.me().consult(request, class, frac)?
             {
-                return Ok(Tried::Closed(Closed { why: Why::Pair, until: Time::NEVER }));
+                return Ok(Tried::Closed(Closed { by: ClosedBy::Pair, until: Time::NEVER }));
             }
             let round = with_arena(|arena| {
                 if self.inner.custom.is_none() {
@@ -393,7 +411,7 @@ impl<'a> Caller<'a> {
                                     return Err(error);
                                 }
                                 let until = Time::NEVER;
-                                return Ok(Tried::Closed(Closed { why: Why::Pair, until }));
+                                return Ok(Tried::Closed(Closed { by: ClosedBy::Pair, until }));
                             }
                         }
                     }
@@ -408,6 +426,27 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// Why a gate is closed that was found so.
+    pub(crate) fn why_closed(
+        &self,
+        closed: Closed,
+        request: &Request,
+        checked: Checked,
+        gate: Gate<'_>,
+    ) -> Why {
+        match closed.by {
+            ClosedBy::Pair => Why::Pair,
+            ClosedBy::Barred => Why::Behind,
+            ClosedBy::Own => with_arena(|arena| {
+                let guard = pin();
+                let view = self.inner.view.load(&guard);
+                let ask = self.inner.ask_through(request, checked, view, Some(gate), arena);
+                // A class of a policy that was replaced meanwhile: it waits for its turn.
+                ask.map_or(Why::Behind, |ask| self.inner.shown_by_all(view, &ask))
+            }),
+        }
+    }
+
     /// The class and its decode fraction, if a pair judges it.
     fn pair_of<'g>(&self, gate: Gate<'g>) -> Option<(&'g Name, f64)> {
         let spec = gate.profile.class(gate.class);
@@ -416,6 +455,7 @@ impl<'a> Caller<'a> {
     }
 
     /// One pass and the landing of what it proposes. `None`: it no longer stands, look again.
+    #[inline(always)]
     fn exact_round(
         &self,
         request: &Request,
@@ -449,6 +489,7 @@ impl<'a> Caller<'a> {
 
     /// Lands a proposal if that is what it is for.
     #[expect(clippy::too_many_arguments, reason = "what one round has found, used once")]
+    #[inline(always)]
     pub(crate) fn conclude(
         &self,
         view: &View,
@@ -542,18 +583,18 @@ impl Inner {
         let gate = gate?;
         let lapse = view.next_lapse;
         if gate.is_closed(verdict) {
-            return Some(Closed { why: self.why_closed(view, ask), until: lapse });
+            return Some(Closed { by: ClosedBy::Own, until: lapse });
         }
         // With its head's ranks barred it may have nowhere to go.
         if ask.barred.is_some() && verdict.may == 0 {
-            return Some(Closed { why: Why::Behind, until: lapse });
+            return Some(Closed { by: ClosedBy::Barred, until: lapse });
         }
         None
     }
 
     /// What closes a gate: the first of marks, own prefill load, own decode load that every
-    /// eligible rank shows.
-    fn why_closed(&self, view: &View, ask: &Ask<'_>) -> Why {
+    /// eligible rank shows. `O(ranks)`.
+    fn shown_by_all(&self, view: &View, ask: &Ask<'_>) -> Why {
         let class = ask.class.unwrap_or(0);
         let (mut all_marked, mut all_tokens) = (true, true);
         for (b, block) in view.blocks.iter().enumerate() {

@@ -417,11 +417,11 @@ impl Handle {
         })?;
         let gate = Gate { class, profile: &profile, passing: None };
         let checked = pending.checked_at(inner.time());
-        let why =
-            match self.caller().attempt(&pending.request, checked, Purpose::Select, Some(gate)) {
-                Ok(Tried::Closed(closed)) => closed.why,
-                _ => Why::Behind,
-            };
+        let (caller, request) = (self.caller(), &pending.request);
+        let why = match caller.attempt(request, checked, Purpose::Select, Some(gate)) {
+            Ok(Tried::Closed(closed)) => caller.why_closed(closed, request, checked, gate),
+            _ => Why::Behind,
+        };
         Some(Standing { why, ahead })
     }
 }

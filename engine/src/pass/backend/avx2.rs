@@ -3,7 +3,10 @@
 //! Intrinsics rather than plain arrays: AVX2 lacks an unsigned comparison and a mask register, and
 //! the compiler builds both out of scalar pieces.
 
+use crate::fleet::seal::SPAN;
 use crate::pass::lanes::{self, BIAS, LANES, Vector};
+use crate::sync::atomic::AtomicU64;
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Four lanes. Methods rely on AVX2: they are inlined into functions compiled for it.
@@ -25,6 +28,30 @@ impl Vector for Avx2 {
         unsafe { _mm256_loadu_si256(lanes.as_ptr().cast()) }
     }
 
+    /// Straight into a register, each row by a load of its own (8 aligned bytes: a relaxed atomic
+    /// load). By way of a buffer, the vector load would have to wait until the four narrower stores
+    /// before it have all reached the cache.
+    #[inline(always)]
+    fn load_live(rows: &[AtomicU64], at: usize) -> __m256i {
+        let lanes: &[AtomicU64; 4] = rows[at..at + 4].try_into().expect("four lanes");
+        let (low, high): (__m128i, __m128i);
+        // SAFETY: four aligned words, alive as long as `rows` is, read as atomics are read on x86-64; no
+        // other memory is touched. AVX2 is there (see `Avx2`).
+        unsafe {
+            asm!(
+                "vmovq {low}, qword ptr [{lanes}]",
+                "vmovhps {low}, {low}, qword ptr [{lanes} + 8]",
+                "vmovq {high}, qword ptr [{lanes} + 16]",
+                "vmovhps {high}, {high}, qword ptr [{lanes} + 24]",
+                lanes = in(reg) lanes,
+                low = out(xmm_reg) low,
+                high = out(xmm_reg) high,
+                options(readonly, nostack, preserves_flags),
+            );
+            _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
+        }
+    }
+
     #[inline(always)]
     fn load_floats(column: &[f64; LANES], at: usize) -> __m256d {
         let lanes: &[f64; 4] = column[at..at + 4].try_into().expect("four lanes");
@@ -40,6 +67,12 @@ impl Vector for Avx2 {
             let counts = _mm256_cvtepu32_epi64(_mm_loadu_si128(lanes.as_ptr().cast()));
             _mm256_sub_pd(biased(counts), _mm256_set1_pd(BIAS))
         }
+    }
+
+    #[inline(always)]
+    fn as_floats(words: __m256i) -> __m256d {
+        // SAFETY: AVX2 is there (see `Avx2`).
+        unsafe { _mm256_castsi256_pd(words) }
     }
 
     #[inline(always)]
@@ -158,6 +191,24 @@ impl Vector for Avx2 {
     fn bits(mask: __m256i) -> u64 {
         // SAFETY: AVX2 is there (see `Avx2`).
         unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(mask)) as u64 }
+    }
+
+    #[inline(always)]
+    fn tally(counts: __m256i, fit: __m256i) -> __m256i {
+        // A comparison's yes is all ones, which is -1.
+        // SAFETY: AVX2 is there (see `Avx2`).
+        unsafe { _mm256_sub_epi64(counts, fit) }
+    }
+
+    #[inline(always)]
+    fn total(counts: __m256i) -> u32 {
+        // SAFETY: AVX2 is there (see `Avx2`).
+        unsafe {
+            let (low, high) =
+                (_mm256_castsi256_si128(counts), _mm256_extracti128_si256::<1>(counts));
+            let two = _mm_add_epi64(low, high);
+            _mm_cvtsi128_si32(_mm_add_epi64(two, _mm_unpackhi_epi64(two, two))) as u32
+        }
     }
 
     #[inline(always)]

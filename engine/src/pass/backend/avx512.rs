@@ -1,6 +1,8 @@
 //! AVX-512: eight ranks at a time, with the foundation instructions only.
 
+use crate::fleet::seal::SPAN;
 use crate::pass::lanes::{self, BIAS, LANES, Vector};
+use crate::sync::atomic::AtomicU64;
 use std::arch::x86_64::*;
 
 /// Eight lanes. Methods rely on AVX-512F: they are inlined into functions compiled for it.
@@ -33,6 +35,12 @@ impl Vector for Avx512 {
         let lanes: &[u32; 8] = column[at..at + 8].try_into().expect("eight lanes");
         // SAFETY: eight readable counts; AVX-512F is there (see `Avx512`).
         unsafe { _mm512_cvtepu32_pd(_mm256_loadu_si256(lanes.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn as_floats(words: __m512i) -> __m512d {
+        // SAFETY: AVX-512F is there (see `Avx512`).
+        unsafe { _mm512_castsi512_pd(words) }
     }
 
     #[inline(always)]
@@ -135,6 +143,18 @@ impl Vector for Avx512 {
     #[inline(always)]
     fn bits(mask: __mmask8) -> u64 {
         u64::from(mask)
+    }
+
+    #[inline(always)]
+    fn tally(counts: __m512i, fit: __mmask8) -> __m512i {
+        // SAFETY: AVX-512F is there (see `Avx512`).
+        unsafe { _mm512_mask_sub_epi64(counts, fit, counts, _mm512_set1_epi64(-1)) }
+    }
+
+    #[inline(always)]
+    fn total(counts: __m512i) -> u32 {
+        // SAFETY: AVX-512F is there (see `Avx512`).
+        unsafe { _mm512_reduce_add_epi64(counts) as u32 }
     }
 
     #[inline(always)]

@@ -13,6 +13,8 @@ mod wide;
 
 use super::lanes::{Found, Inputs, LANES, Terms, Walk};
 use crate::error::Error;
+use crate::fleet::seal::SPAN;
+use crate::sync::atomic::AtomicU64;
 use std::fmt;
 
 /// Which instructions a pool's arithmetic over ranks runs on.
@@ -82,6 +84,8 @@ impl fmt::Display for Backend {
 /// instructions; a [`Kernel`] exists only where they are there.
 struct Functions {
     walk: unsafe fn(&Walk<'_>, &mut [f64; LANES]) -> Found,
+    glance: unsafe fn(&Terms, &[AtomicU64; LANES], &[u64; LANES], u64) -> (f64, u32),
+    within: unsafe fn(&[AtomicU64; SPAN], f64, f64) -> u64,
     past: unsafe fn(&[u64; LANES], &[u64; LANES]) -> u64,
     cheapest: unsafe fn(&[f64; LANES], u64) -> (f64, u64),
     extent: unsafe fn(&[f64; LANES], u64) -> (f64, f64),
@@ -152,6 +156,30 @@ impl Kernel {
         unsafe { (self.functions.walk)(&Walk { terms, inputs, candidates, bar }, costs) }
     }
 
+    /// What a [walk](Self::walk) would find to be the lowest cost among `candidates` that are not
+    /// past `limits` (infinite without any), and how many those are. For requests that need no other
+    /// column: no credit, no held blocks, no price on requests. Reads the live rows itself.
+    #[inline(always)]
+    pub(crate) fn glance(
+        &self,
+        terms: &Terms,
+        rows: &[AtomicU64; LANES],
+        limits: &[u64; LANES],
+        candidates: u64,
+    ) -> (f64, u32) {
+        debug_assert!(!terms.needs_more_than_rows());
+        // SAFETY: a kernel is made only of a back-end that `is_available`.
+        unsafe { (self.functions.glance)(terms, rows, limits, candidates) }
+    }
+
+    /// Which of the costs, bit by bit, come to at most `bar` with `added`. Costs are not NaN, and may
+    /// change meanwhile.
+    #[inline(always)]
+    pub(crate) fn within(&self, costs: &[AtomicU64; SPAN], added: f64, bar: f64) -> u64 {
+        // SAFETY: a kernel is made only of a back-end that `is_available`.
+        unsafe { (self.functions.within)(costs, added, bar) }
+    }
+
     /// The ranks past their limits, or dead.
     #[inline(always)]
     pub(crate) fn past(&self, rows: &[u64; LANES], limits: &[u64; LANES]) -> u64 {
@@ -202,11 +230,26 @@ impl fmt::Debug for Kernel {
 macro_rules! functions {
     ($vector:ty $(, $feature:literal)?) => {
         pub(super) static FUNCTIONS: super::Functions =
-            super::Functions { walk, past, cheapest, extent, least_tokens, nearest };
+            super::Functions { walk, glance, within, past, cheapest, extent, least_tokens, nearest };
 
         $(#[target_feature(enable = $feature)])?
         fn walk(walk: &lanes::Walk<'_>, costs: &mut [f64; LANES]) -> lanes::Found {
             walk.run::<$vector>(costs)
+        }
+
+        $(#[target_feature(enable = $feature)])?
+        fn glance(
+            terms: &lanes::Terms,
+            rows: &[AtomicU64; LANES],
+            limits: &[u64; LANES],
+            candidates: u64,
+        ) -> (f64, u32) {
+            lanes::glance::<$vector>(terms, rows, limits, candidates)
+        }
+
+        $(#[target_feature(enable = $feature)])?
+        fn within(costs: &[AtomicU64; SPAN], added: f64, bar: f64) -> u64 {
+            lanes::within::<$vector>(costs, added, bar)
         }
 
         $(#[target_feature(enable = $feature)])?

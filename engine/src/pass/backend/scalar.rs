@@ -2,11 +2,14 @@
 //! the other back-ends are held against. It shares no walk with them.
 #![forbid(unsafe_code)]
 
+use crate::fleet::seal::SPAN;
 use crate::load::row::{Limit, Row};
-use crate::pass::lanes::{CLASSES, Found, LANES, NO_COUNT, NO_CREDIT, Walk};
+use crate::pass::lanes::{CLASSES, Found, LANES, NO_COUNT, NO_CREDIT, Terms, Walk};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use std::array::from_fn;
 
 pub(super) static FUNCTIONS: super::Functions =
-    super::Functions { walk, past, cheapest, extent, least_tokens, nearest };
+    super::Functions { walk, glance, within, past, cheapest, extent, least_tokens, nearest };
 
 fn walk(walk: &Walk<'_>, costs: &mut [f64; LANES]) -> Found {
     let Walk { terms, inputs, candidates, bar } = *walk;
@@ -20,6 +23,23 @@ fn walk(walk: &Walk<'_>, costs: &mut [f64; LANES]) -> Found {
     let class_full = inputs.class_limits.map_or(0, |limits| past(inputs.rows, limits));
     let (min, ties) = cheapest(costs, candidates & !full);
     Found { full, class_full, min, ties: if min <= bar { ties } else { 0 } }
+}
+
+fn glance(
+    terms: &Terms,
+    rows: &[AtomicU64; LANES],
+    limits: &[u64; LANES],
+    candidates: u64,
+) -> (f64, u32) {
+    let rows = from_fn(|lane| rows[lane].load(Ordering::Relaxed));
+    let costs = rows.map(|row| terms.cost(row, 0.0, 0, 0));
+    let may = candidates & !past(&rows, limits);
+    (extent(&costs, may).0, may.count_ones())
+}
+
+fn within(costs: &[AtomicU64; SPAN], added: f64, bar: f64) -> u64 {
+    let cost = |at: usize| f64::from_bits(costs[at].load(Ordering::Relaxed));
+    (0..SPAN).fold(0, |set, at| set | u64::from(cost(at) + added <= bar) << at)
 }
 
 fn past(rows: &[u64; LANES], limits: &[u64; LANES]) -> u64 {

@@ -88,6 +88,13 @@ impl Case {
         let alone = kernel.cheapest(&costs, self.candidates & !found.full);
         let ties = if found.min <= self.bar { alone.1 } else { 0 };
         assert_eq!((found.min.to_bits(), found.ties), (alone.0.to_bits(), ties), "{kernel:?}");
+        if !terms.needs_more_than_rows() && self.credit.is_none() && self.held.is_none() {
+            // So is what a glance at the live rows shows.
+            let live = rows.map(AtomicU64::new);
+            let (min, fits) = kernel.glance(&terms, &live, &limits, self.candidates);
+            let fit = (self.candidates & !found.full).count_ones();
+            assert_eq!((min.to_bits(), fits), (found.min.to_bits(), fit), "{kernel:?}");
+        }
         (found, costs)
     }
 

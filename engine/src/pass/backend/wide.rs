@@ -3,7 +3,9 @@
 //! machine at hand can check it.
 #![forbid(unsafe_code)]
 
+use crate::fleet::seal::SPAN;
 use crate::pass::lanes::{self, BIAS, LANES, Vector};
+use crate::sync::atomic::AtomicU64;
 use std::array::from_fn;
 
 /// `N` lanes.
@@ -41,6 +43,11 @@ impl<const N: usize> Vector for Wide<N> {
     #[inline(always)]
     fn load_counts(column: &[u32; LANES], at: usize) -> [f64; N] {
         from_fn(|i| f64::from(column[at + i]))
+    }
+
+    #[inline(always)]
+    fn as_floats(words: [u64; N]) -> [f64; N] {
+        words.map(f64::from_bits)
     }
 
     #[inline(always)]
@@ -128,6 +135,17 @@ impl<const N: usize> Vector for Wide<N> {
     #[inline(always)]
     fn bits(mask: [u64; N]) -> u64 {
         (0..N).fold(0, |bits, i| bits | mask[i] & 1 << i)
+    }
+
+    #[inline(always)]
+    fn tally(counts: [u64; N], fit: [u64; N]) -> [u64; N] {
+        // Yes is all ones, which is -1.
+        map(counts, fit, u64::wrapping_sub)
+    }
+
+    #[inline(always)]
+    fn total(counts: [u64; N]) -> u32 {
+        counts.into_iter().sum::<u64>() as u32
     }
 
     #[inline(always)]

@@ -19,8 +19,14 @@ use smallvec::SmallVec;
 /// Spans that one word of a run's blocks covers.
 const SPANS: usize = 64 / SPAN;
 
+/// The blocks of one span, from the lowest on.
+const SPAN_MASK: u64 = (1 << SPAN) - 1;
+
 /// Blocks of a span up to which each is looked at by itself, without what is kept of the span.
 const FEW: u32 = 4;
+
+/// Holders in all up to which their rows are simply read.
+const NAMED: usize = 64;
 
 /// A run of prompt blocks that somebody holds.
 pub(super) struct Level<'a> {
@@ -85,6 +91,9 @@ impl Pick<'_> {
 
     fn weigh_run(&self, level: usize, contest: &mut Contest<'_>, rng: &mut Rng) {
         let l = &self.levels[level];
+        if !l.many && l.run.ranks() as usize <= NAMED {
+            return self.weigh_few(level, contest, rng);
+        }
         let saved = self.added - l.bonus;
         // Where the best ones are likely to be: they rule out most of the others.
         let glimpse = self.glimpse(l, self.lowest) + saved;
@@ -98,10 +107,7 @@ impl Pick<'_> {
             let board = self.board(number);
             let blocks = l.run.blocks((number / SPANS) as u32) >> (number % SPANS * SPAN)
                 & ((1 << board.blocks) - 1);
-            let mut within = 0;
-            for at in lanes(blocks) {
-                within |= u64::from(self.least(number, at) + saved <= bar) << at;
-            }
+            let within = blocks & self.within(number, saved, bar);
             if more_than(FEW, within) {
                 let here = Here { level, number, blocks, within, saved };
                 self.weigh_shelf(l, &here, contest, rng);
@@ -123,6 +129,51 @@ impl Pick<'_> {
                     self.weigh_lanes(b, self.holders(level, b), saved, contest, rng);
                 }
             }
+        }
+    }
+
+    /// The same where there are few holders, one or none in most blocks: all are named first, then
+    /// weighed in one go. Block by block, a processor would guess wrong at most of them how many
+    /// holders come next.
+    fn weigh_few(&self, level: usize, contest: &mut Contest<'_>, rng: &mut Rng) {
+        let l = &self.levels[level];
+        let saved = self.added - l.bonus;
+        let mut named = [SlotId::new(0, 0); NAMED];
+        let mut count = 0;
+        for (part, spans) in self.spans.chunks(SPANS).enumerate() {
+            let blocks = l.run.blocks(part as u32);
+            let mut within = 0;
+            for (at, span) in spans.iter().enumerate() {
+                if blocks >> (at * SPAN) & SPAN_MASK != 0 && span.min + saved <= contest.bar() {
+                    let here = self.within(part * SPANS + at, saved, contest.bar());
+                    within |= here << (at * SPAN);
+                }
+            }
+            for at in lanes(blocks & within) {
+                let b = part * 64 + at;
+                let mut holders = self.holders(level, b);
+                loop {
+                    if count == NAMED {
+                        // More have come meanwhile: room for them.
+                        self.weigh_named(&named, saved, contest, rng);
+                        count = 0;
+                    }
+                    // Named whether there is one or not: no branch to guess.
+                    named[count] = SlotId::new(b, holders.trailing_zeros() as usize % 64);
+                    count += usize::from(holders != 0);
+                    holders &= holders.wrapping_sub(1);
+                    if holders == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        self.weigh_named(&named[..count], saved, contest, rng);
+    }
+
+    fn weigh_named(&self, named: &[SlotId], saved: f64, contest: &mut Contest<'_>, rng: &mut Rng) {
+        for &slot in named {
+            self.weigh_lane(slot, saved, contest, rng);
         }
     }
 
@@ -183,13 +234,19 @@ impl Pick<'_> {
         contest: &mut Contest<'_>,
         rng: &mut Rng,
     ) {
-        let block = &*self.view.blocks[b];
         for lane in lanes(left) {
-            let row = block.live.row(lane);
-            let cost = self.tools.plain.cost(row.bits(), 0.0, 0, self.requests(b, lane)) + saved;
-            if cost <= contest.bar() && self.may(block, lane, row) {
-                contest.slot(cost, SlotId::new(b, lane), rng);
-            }
+            self.weigh_lane(SlotId::new(b, lane), saved, contest, rng);
+        }
+    }
+
+    #[inline(always)]
+    fn weigh_lane(&self, slot: SlotId, saved: f64, contest: &mut Contest<'_>, rng: &mut Rng) {
+        let (b, lane) = (slot.block(), slot.lane());
+        let block = &*self.view.blocks[b];
+        let row = block.live.row(lane);
+        let cost = self.tools.plain.cost(row.bits(), 0.0, 0, self.requests(b, lane)) + saved;
+        if cost <= contest.bar() && self.may(block, lane, row) {
+            contest.slot(cost, slot, rng);
         }
     }
 

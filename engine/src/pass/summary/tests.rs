@@ -27,7 +27,14 @@ fn both(
     let tools = inner.tools(arena);
     let by_summary = applies(view, &tools, &ask, &ask.terms());
     let picked = pick_for(view, &tools, &guard, &ask, &mut Rng::new(seed));
-    let walked = full::pass(view, &tools, &guard, &ask, &mut Rng::new(seed));
+    let passed = full::pass(view, &tools, &guard, &ask, &mut Rng::new(seed));
+    let walked = full::walked(view, &tools, &guard, &ask, &mut Rng::new(seed));
+    // Whether blocks are weighed or glanced at, a full pass finds the same.
+    let told = |v: &Verdict| {
+        let chosen = v.proposal.map(|p| (p.cost.to_bits(), p.by_sibling, p.class_room));
+        (v.eligible, v.full, v.class_full, v.may, chosen)
+    };
+    assert_eq!(told(&passed), told(&walked), "{request:?}");
     (picked, walked, by_summary)
 }
 
