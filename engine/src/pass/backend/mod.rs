@@ -80,11 +80,14 @@ impl fmt::Display for Backend {
     }
 }
 
+/// A block at a glance, as [`Kernel::glance`] says.
+type Glance = unsafe fn(&Terms, &[AtomicU64; LANES], &[u64; LANES], u64) -> (f64, u32);
+
 /// The functions of one back-end. They are unsafe to call on a machine that lacks its
 /// instructions; a [`Kernel`] exists only where they are there.
 struct Functions {
     walk: unsafe fn(&Walk<'_>, &mut [f64; LANES]) -> Found,
-    glance: unsafe fn(&Terms, &[AtomicU64; LANES], &[u64; LANES], u64) -> (f64, u32),
+    glance: Glance,
     within: unsafe fn(&[AtomicU64; SPAN], f64, f64) -> u64,
     past: unsafe fn(&[u64; LANES], &[u64; LANES]) -> u64,
     cheapest: unsafe fn(&[f64; LANES], u64) -> (f64, u64),
