@@ -56,7 +56,7 @@ fn main() {
 
 /// A file of the engine.
 struct File {
-    /// The room that it is in; none for a file of the root.
+    /// The room that it is in, or the part of a room (`load/prompts`); none for a file of the root.
     room: Option<&'static str>,
     stem: &'static str,
     text: String,
@@ -65,18 +65,23 @@ struct File {
 impl File {
     fn path(&self) -> String {
         match self.room {
-            Some(room) => format!("crate::{room}::{}", self.stem),
+            Some(room) => format!("crate::{}::{}", room.replace('/', "::"), self.stem),
             None => format!("crate::{}", self.stem),
         }
     }
 
     /// The name of a copy of it.
     fn copy(&self) -> String {
-        format!("{}_{}.rs", self.room.unwrap_or("root"), self.stem)
+        format!("{}_{}.rs", self.room.unwrap_or("root").replace('/', "_"), self.stem)
     }
 
-    /// Whether this file names `other`: by its path from the crate, or as a neighbour.
+    /// Whether this file has to be a copy if `other` is one: it names it, by its path from the
+    /// crate or as a neighbour; or both are in one part of a room, whose files show each other what
+    /// nobody else sees.
     fn uses(&self, other: &File) -> bool {
+        if self.room == other.room && self.room.is_some_and(|room| room.contains('/')) {
+            return true;
+        }
         let path = other.path();
         let neighbour = format!("super::{}", other.stem);
         self.text.contains(&path) || self.room == other.room && self.text.contains(&neighbour)
@@ -88,7 +93,7 @@ fn engine(here: &Path) -> BTreeMap<&'static str, File> {
     let paths = MODELS.iter().flat_map(|model| model.engine).copied();
     paths
         .map(|path| {
-            let (room, file) = match path.split_once('/') {
+            let (room, file) = match path.rsplit_once('/') {
                 Some((room, file)) => (Some(room), file),
                 None => (None, path),
             };
@@ -119,7 +124,14 @@ fn write(out: &Path, inside: &str, name: &str, stem: &str, text: &str) -> String
 }
 
 /// The items of a module, by room.
-fn rooms(items: &BTreeMap<Option<&str>, String>) -> String {
+fn rooms(mut items: BTreeMap<Option<&str>, String>) -> String {
+    let parts: Vec<&str> = items.keys().flatten().copied().filter(|r| r.contains('/')).collect();
+    for path in parts {
+        let inner = items.remove(&Some(path)).unwrap_or_default();
+        let (room, part) = path.split_once('/').expect("it has one");
+        let outer = items.entry(Some(room)).or_default();
+        *outer += &format!("pub(crate) mod {part} {{\n{inner}}}\n");
+    }
     items.iter().fold(String::new(), |all, (room, items)| match room {
         Some(room) => format!("{all}pub(crate) mod {room} {{\n{items}}}\n"),
         None => all + items,
@@ -134,7 +146,7 @@ fn plain(out: &Path, engine: &BTreeMap<&'static str, File>) -> String {
         let item = write(out, "plain", &name, file.stem, &file.text);
         items.entry(file.room).or_default().push_str(&item);
     }
-    format!("pub(crate) mod plain {{\n{}}}\n", rooms(&items))
+    format!("pub(crate) mod plain {{\n{}}}\n", rooms(items))
 }
 
 /// The text with the control's passages replaced.
@@ -194,7 +206,7 @@ fn module(
         };
         items.entry(file.room).or_default().push_str(&item);
     }
-    let mut body = rooms(&items);
+    let mut body = rooms(items);
     for file in model.support.iter().chain([&model.file]) {
         let path = format!("models/{file}.rs");
         let text = text_of(&path, &read(&here.join(&path)));

@@ -49,6 +49,43 @@ const OTHER: &str = "it is about another subject";
 /// What summaries are sealed with.
 const SEAL: &[&str] = &["fleet/seal.rs"];
 
+const LESS: &str = "a descent finds less than the rank holds";
+const LESS_AT_REST: &str = "at rest the index knows less than a rank holds";
+const MORE_AT_REST: &str = "at rest the index says more than a rank holds";
+const NOT_CURRENT: &str = "a run that was replaced passes for current";
+const NOT_IN_SET: &str = "who is in the set is not found in it";
+const REUSED: &str = "a run is used again while somebody looks";
+const LEFT_RUN: &str = "a run is left that nobody holds";
+/// The index's own check.
+const LINKED: &str = "a run that is not obsolete is linked";
+const CHARGE: &str = "what is charged is not what is held";
+/// Nothing orders what a run is made of before it is looked at.
+const UNORDERED: &str = "Causality violation";
+
+/// What the index of prompt blocks is made of.
+const PROMPTS: &[&str] = &[
+    "grace.rs",
+    "load/prompts/chain.rs",
+    "load/prompts/set.rs",
+    "load/prompts/run.rs",
+    "load/prompts/table.rs",
+    "load/prompts/index.rs",
+];
+
+/// And what a rank is charged by.
+const CHARGED: &[&str] = &[
+    "load/row.rs",
+    "load/slot.rs",
+    "grace.rs",
+    "load/prompts/chain.rs",
+    "load/prompts/set.rs",
+    "load/prompts/run.rs",
+    "load/prompts/table.rs",
+    "load/prompts/index.rs",
+    "load/prompts/edges.rs",
+    "load/prompts/rank.rs",
+];
+
 /// What a queue is made of.
 const QUEUE: &[&str] = &[
     "load/row.rs",
@@ -942,10 +979,7 @@ const MODELS: &[Model] = &[
                 removed: "a_change_that_is_forgotten_is_left_out",
                 file: "fleet/seal.rs",
                 patches: &[
-                    (
-                        "to < from || to - from > MEMORY as u64",
-                        "to < from",
-                    ),
+                    ("to < from || to - from > MEMORY as u64", "to < from"),
                     (
                         "            if word >> LANE_BITS != version {\n                return None;\n            }\n",
                         "            if word >> LANE_BITS != version {\n                continue;\n            }\n",
@@ -1210,6 +1244,562 @@ const MODELS: &[Model] = &[
                 fails_on: USED,
             },
         ],
+    },
+    Model {
+        number: 13,
+        sentence: "what_a_rank_holds_is_found_while_its_run_is_cut",
+        file: "m13_cut",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "the_upper_part_of_a_cut_is_published_first",
+                file: "load/prompts/index.rs",
+                patches: &[
+                    (
+                        "        // What nobody holds any more is not published.\n",
+                        "        let next = Some(chain[middle]);\n        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n        run.retire();\n        // What nobody holds any more is not published.\n",
+                    ),
+                    (
+                        "        let next = (!nobody).then(|| chain[middle]);\n        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n        run.retire();\n",
+                        "",
+                    ),
+                ],
+                fails_on: &[LESS],
+            },
+            Control {
+                removed: "a_run_takes_anothers_place_relaxed",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "places.places[at].run.store(run.cast_mut(), Ordering::Release);",
+                    "places.places[at].run.store(run.cast_mut(), Ordering::Relaxed);",
+                )],
+                fails_on: &[LESS, UNORDERED],
+            },
+            Control {
+                removed: "a_look_up_does_not_acquire_the_run",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "            // contents.\n            let run = place.run.load(Ordering::Acquire);",
+                    "            // contents.\n            let run = place.run.load(Ordering::Relaxed);",
+                )],
+                fails_on: &[LESS, UNORDERED],
+            },
+            Control {
+                removed: "the_lower_part_forgets_who_holds_it",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "new.set.copy_from(&run.set, &self.table.wides, guard.domain());\n            match",
+                    "match",
+                )],
+                fails_on: &[LESS, LESS_AT_REST],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "what_a_rank_holds_is_found_while_two_runs_are_made_one",
+        file: "m13_merge",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "a_trail_that_is_lost_is_not_taken_up_again",
+                file: "load/prompts/index.rs",
+                patches: &[("None if tries > 0 && last", "None if tries > TRIES && last")],
+                fails_on: &[LESS],
+            },
+            Control {
+                removed: "the_lower_run_goes_before_the_upper_one_is_marked",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "        upper.retire();\n        lower.retire();\n        drop(lock);\n        self.table.remove(lower, guard);\n",
+                    "        lower.retire();\n        drop(lock);\n        self.table.remove(lower, guard);\n        upper.retire();\n",
+                )],
+                fails_on: &[LESS],
+            },
+            Control {
+                removed: "the_lower_run_goes_before_the_whole_is_there",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "        self.table.replace(upper, guard, |new| {\n            // SAFETY: the table hands out runs that nobody else has.\n            unsafe { new.refill(chain, start, end, lower.body().next) };",
+                    "        lower.retire();\n        self.table.remove(lower, guard);\n        self.table.replace(upper, guard, |new| {\n            // SAFETY: the table hands out runs that nobody else has.\n            unsafe { new.refill(chain, start, end, lower.body().next) };",
+                )],
+                fails_on: &[LESS],
+            },
+            Control {
+                removed: "a_removal_publishes_nothing",
+                file: "load/prompts/table.rs",
+                patches: &[
+                    (
+                        "places[at].run.store(left(), Ordering::Release);",
+                        "places[at].run.store(left(), Ordering::Relaxed);",
+                    ),
+                    (
+                        "places[at].run.store(ptr::null_mut(), Ordering::Release);",
+                        "places[at].run.store(ptr::null_mut(), Ordering::Relaxed);",
+                    ),
+                ],
+                fails_on: &[LESS],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "who_enters_a_run_while_its_last_holder_leaves_is_found",
+        file: "m13_emptied",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: None,
+        long: None,
+        controls: &[
+            Control {
+                removed: "who_enters_does_not_look_at_the_mark",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "let covered = body.covers(&chain[pos..end]);\n        let lock = run.lock.lock();\n        if run.is_obsolete() {",
+                    "let covered = body.covers(&chain[pos..end]);\n        let lock = run.lock.lock();\n        if false {",
+                )],
+                fails_on: &[LESS_AT_REST],
+            },
+            Control {
+                removed: "an_empty_run_is_not_marked",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "            if ranks == 0 {\n                run.retire();\n                drop(lock);",
+                    "            if ranks == 0 {\n                drop(lock);",
+                )],
+                fails_on: &[LESS_AT_REST],
+            },
+            Control {
+                removed: "an_empty_run_is_marked_when_its_lock_is_let_go",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "            if ranks == 0 {\n                run.retire();\n                drop(lock);",
+                    "            if ranks == 0 {\n                drop(lock);\n                run.retire();",
+                )],
+                fails_on: &[LESS_AT_REST],
+            },
+            Control {
+                removed: "who_enters_does_not_take_the_runs_lock",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "let covered = body.covers(&chain[pos..end]);\n        let lock = run.lock.lock();",
+                    "let covered = body.covers(&chain[pos..end]);\n        let lock = Box::new(());",
+                )],
+                fails_on: &[LESS_AT_REST, MORE_AT_REST],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_cut_and_an_entry_in_the_whole_run_are_both_found",
+        file: "m13_two_change",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(3),
+        long: None,
+        controls: &[
+            Control {
+                removed: "bits_are_set_without_the_runs_lock",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "let covered = body.covers(&chain[pos..end]);\n        let lock = run.lock.lock();",
+                    "let covered = body.covers(&chain[pos..end]);\n        let lock = Box::new(());",
+                )],
+                fails_on: &[LESS_AT_REST, MORE_AT_REST],
+            },
+            Control {
+                removed: "a_run_that_was_cut_is_not_marked",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n        run.retire();\n",
+                    "        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n",
+                )],
+                fails_on: &[LESS_AT_REST],
+            },
+            Control {
+                removed: "a_mark_is_not_looked_at_under_the_lock",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "let covered = body.covers(&chain[pos..end]);\n        let lock = run.lock.lock();\n        if run.is_obsolete() {",
+                    "let covered = body.covers(&chain[pos..end]);\n        let gone = run.is_obsolete();\n        let lock = run.lock.lock();\n        if gone {",
+                )],
+                fails_on: &[LESS_AT_REST],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_merge_and_a_cut_of_the_lower_run_leave_what_is_held",
+        file: "m13_merge_and_leave",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(3),
+        long: None,
+        controls: &[
+            Control {
+                removed: "a_merge_does_not_take_the_lower_runs_lock",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "        let Some(lock) = lower.lock.try_lock() else { return false };\n",
+                    "        let lock = Box::new(());\n",
+                )],
+                fails_on: &[LESS_AT_REST, MORE_AT_REST, LEFT_RUN],
+            },
+            Control {
+                removed: "a_merge_does_not_look_at_the_lower_runs_mark",
+                file: "load/prompts/index.rs",
+                patches: &[("if lower.is_obsolete() || !lower.set.same", "if !lower.set.same")],
+                fails_on: &[LESS_AT_REST, MORE_AT_REST, LEFT_RUN],
+            },
+            Control {
+                removed: "the_lower_run_of_a_merge_is_not_marked",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "        upper.retire();\n        lower.retire();\n",
+                    "        upper.retire();\n",
+                )],
+                fails_on: &[LESS_AT_REST, MORE_AT_REST, LEFT_RUN, LINKED],
+            },
+            Control {
+                removed: "who_leaves_does_not_look_at_the_mark",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "let covered = body.covers(&chain[at..end]);\n        let lock = run.lock.lock();\n        if run.is_obsolete() {",
+                    "let covered = body.covers(&chain[at..end]);\n        let lock = run.lock.lock();\n        if false {",
+                )],
+                fails_on: &[LESS_AT_REST, MORE_AT_REST, LEFT_RUN, LINKED],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_run_that_is_cut_does_not_pass_for_current",
+        file: "m13_current",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "a_run_is_frozen_when_it_is_replaced",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "let Some(chain) = body.chain() else { return };\n        run.freeze();",
+                    "let Some(chain) = body.chain() else { return };",
+                )],
+                fails_on: &[NOT_CURRENT],
+            },
+            Control {
+                removed: "a_cut_run_is_not_frozen",
+                file: "load/prompts/run.rs",
+                patches: &[(
+                    "self.frozen.store(true, Ordering::Relaxed);",
+                    "self.frozen.load(Ordering::Relaxed);",
+                )],
+                fails_on: &[NOT_CURRENT],
+            },
+            Control {
+                removed: "who_enters_does_not_acquire_what_it_finds",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "            // contents.\n            let run = place.run.load(Ordering::Acquire);",
+                    "            // contents.\n            let run = place.run.load(Ordering::Relaxed);",
+                )],
+                fails_on: &[NOT_CURRENT, UNORDERED],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_run_that_is_cut_does_not_pass_for_one_of_who_left",
+        file: "m13_current_leave",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "a_run_is_frozen_between_its_parts",
+                file: "load/prompts/index.rs",
+                patches: &[
+                    (
+                        "let Some(chain) = body.chain() else { return };\n        run.freeze();",
+                        "let Some(chain) = body.chain() else { return };",
+                    ),
+                    (
+                        "        let next = (!nobody).then",
+                        "        run.freeze();\n        let next = (!nobody).then",
+                    ),
+                ],
+                fails_on: &[NOT_CURRENT],
+            },
+            Control {
+                removed: "a_lower_part_is_published_relaxed",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "place.run.store(run.cast_mut(), Ordering::Release);\n        writer.live",
+                    "place.run.store(run.cast_mut(), Ordering::Relaxed);\n        writer.live",
+                )],
+                fails_on: &[NOT_CURRENT, UNORDERED],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_run_that_is_made_one_with_another_does_not_pass_for_current",
+        file: "m13_current_merge",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "the_upper_run_of_a_merge_is_frozen_late",
+                file: "load/prompts/index.rs",
+                patches: &[("        upper.freeze();\n", "")],
+                fails_on: &[NOT_CURRENT],
+            },
+            Control {
+                removed: "the_lower_run_of_a_merge_is_frozen_late",
+                file: "load/prompts/index.rs",
+                patches: &[("        lower.freeze();\n", "")],
+                fails_on: &[NOT_CURRENT],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "each_block_of_a_rank_is_charged_once",
+        file: "m13_charge",
+        support: &["prompts"],
+        engine: CHARGED,
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "the_ranks_lock_is_let_go_before_the_row",
+                file: "models/m13_charge.rs",
+                patches: &[
+                    (
+                        "        let mut rank = self.rank.lock();\n        let missing = rank.missing(chain);\n        let blocks = missing.blocks();\n        add(",
+                        "        let blocks = self.rank.lock().missing(chain).blocks();\n        add(",
+                    ),
+                    (
+                        "        let held = rank.enter(missing, at);\n",
+                        "        let mut rank = self.rank.lock();\n        let missing = rank.missing(chain);\n        let held = rank.enter(missing, at);\n",
+                    ),
+                ],
+                fails_on: &[CHARGE],
+            },
+            Control {
+                removed: "the_row_goes_down_when_the_ranks_lock_is_let_go",
+                file: "models/m13_charge.rs",
+                patches: &[(
+                    "        let shared = rank.leave(held, at);\n",
+                    "        let shared = rank.leave(held, at);\n        drop(rank);\n",
+                )],
+                fails_on: &[CHARGE],
+            },
+            Control {
+                removed: "the_row_goes_up_when_the_ranks_lock_is_let_go",
+                file: "models/m13_charge.rs",
+                patches: &[
+                    (
+                        "        add(&self.row, Load::new(0, blocks), |_| true).expect(\"the rank lives\");\n",
+                        "",
+                    ),
+                    (
+                        "        drop(rank);\n        reached(if",
+                        "        drop(rank);\n        add(&self.row, Load::new(0, blocks), |_| true).expect(\"the rank lives\");\n        reached(if",
+                    ),
+                ],
+                fails_on: &[CHARGE],
+            },
+            Control {
+                removed: "a_run_is_published_relaxed",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "place.run.store(run.cast_mut(), Ordering::Release);\n        writer.live",
+                    "place.run.store(run.cast_mut(), Ordering::Relaxed);\n        writer.live",
+                )],
+                fails_on: &[UNORDERED],
+            },
+            Control {
+                removed: "a_shared_block_is_given_back_by_each",
+                file: "load/prompts/rank.rs",
+                patches: &[(
+                    "            if run.count == 0 {\n                from = start;",
+                    "            if true {\n                from = start;",
+                )],
+                fails_on: &[CHARGE, LESS_AT_REST],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_bitmap_that_replaces_another_has_who_was_in_it",
+        file: "m13_wide",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "a_bitmap_is_published_relaxed",
+                file: "load/prompts/set.rs",
+                patches: &[(
+                    "self.wide.store(new, Ordering::Release);",
+                    "self.wide.store(new, Ordering::Relaxed);",
+                )],
+                fails_on: &[NOT_IN_SET, UNORDERED],
+            },
+            Control {
+                removed: "a_bitmap_is_not_acquired",
+                file: "load/prompts/set.rs",
+                patches: &[(
+                    "let wide = self.wide.load(Ordering::Acquire);",
+                    "let wide = self.wide.load(Ordering::Relaxed);",
+                )],
+                fails_on: &[NOT_IN_SET, UNORDERED],
+            },
+            Control {
+                removed: "a_bitmap_is_published_before_it_is_filled",
+                file: "load/prompts/set.rs",
+                patches: &[
+                    (
+                        "        let wide = unsafe { Wide::new(new) };\n        match self.wide() {",
+                        "        let wide = unsafe { Wide::new(new) };\n        let before = self.wide();\n        self.wide.store(new, Ordering::Release);\n        match before {",
+                    ),
+                    (
+                        "            None => self.for_each_block(|block, mask| wide.put(block as usize, mask)),\n",
+                        "            None => for few in &self.few {\n                let slot = few.load(Ordering::Relaxed);\n                if slot != NOBODY {\n                    wide.put(slot as usize >> 6, 1 << (slot & 63));\n                }\n            },\n",
+                    ),
+                    (
+                        "        let old = self.wide.load(Ordering::Relaxed);\n        // Release",
+                        "        let old: *mut AtomicU64 = ptr::null_mut();\n        // Release",
+                    ),
+                ],
+                fails_on: &[NOT_IN_SET],
+            },
+            Control {
+                removed: "a_bitmap_is_used_again_at_once",
+                file: "load/prompts/set.rs",
+                patches: &[(
+                    "            if !domain.passed(stamp) {\n                return;\n            }\n            self.limbo.pop_front();\n            // SAFETY: a grace",
+                    "            self.limbo.pop_front();\n            // SAFETY: a grace",
+                )],
+                fails_on: &[NOT_IN_SET, "a bitmap is used again while somebody looks"],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_run_serves_another_chain_when_nobody_looks_at_it",
+        file: "m13_reuse",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "a_run_is_used_again_at_once",
+                file: "load/prompts/table.rs",
+                patches: &[
+                    ("        if !domain.has_passed(oldest) {\n", "        if false {\n"),
+                    (
+                        "            if !domain.has_passed(stamp) {\n                return;\n            }\n            self.limbo.pop_front();",
+                        "            self.limbo.pop_front();",
+                    ),
+                ],
+                fails_on: &[REUSED, UNORDERED],
+            },
+            Control {
+                removed: "a_run_is_stamped_before_it_is_unlinked",
+                file: "load/prompts/table.rs",
+                patches: &[
+                    (
+                        "        let Ok((mut at, found)) = places.locate(key, hash) else { return };\n",
+                        "        let Ok((mut at, found)) = places.locate(key, hash) else { return };\n        let stamp = guard.domain().stamp();\n",
+                    ),
+                    (
+                        "writer.limbo.push_back((guard.domain().stamp(), run));\n        writer.sweep",
+                        "writer.limbo.push_back((stamp, run));\n        writer.sweep",
+                    ),
+                ],
+                fails_on: &[REUSED, UNORDERED],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_run_that_stays_is_found_while_others_come_and_go",
+        file: "m13_table",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(3),
+        long: None,
+        controls: &[
+            Control {
+                removed: "an_array_is_published_relaxed",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "self.places.store(new, Ordering::Release);",
+                    "self.places.store(new, Ordering::Relaxed);",
+                )],
+                fails_on: &[LESS, UNORDERED],
+            },
+            Control {
+                removed: "an_array_is_not_acquired",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "let places = self.shard(hash).places.load(Ordering::Acquire);",
+                    "let places = self.shard(hash).places.load(Ordering::Relaxed);",
+                )],
+                fails_on: &[LESS, UNORDERED],
+            },
+            Control {
+                removed: "an_array_is_published_before_it_is_filled",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "        to.clear();\n",
+                    "        to.clear();\n        self.places.store(new, Ordering::Release);\n",
+                )],
+                fails_on: &[LESS, UNORDERED],
+            },
+            Control {
+                removed: "a_place_that_was_left_looks_as_if_never_used",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "places[at].run.store(left(), Ordering::Release);",
+                    "places[at].run.store(ptr::null_mut(), Ordering::Release);",
+                )],
+                fails_on: &[LESS],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "an_array_is_given_up_when_nobody_looks_at_it",
+        file: "m13_table_again",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        long: Some(3),
+        controls: &[Control {
+            removed: "an_array_is_given_up_at_once",
+            file: "load/prompts/table.rs",
+            patches: &[(
+                "            if !domain.passed(stamp) {\n                return true;\n            }\n",
+                "",
+            )],
+            fails_on: &[LESS, UNORDERED],
+        }],
     },
     Model {
         number: 14,

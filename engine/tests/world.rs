@@ -197,3 +197,79 @@ fn a_world_that_fails_shrinks_to_the_few_events_that_it_takes() {
     let told = tell_failure(&plan, at, &breach, "", options);
     assert!(told.contains("VACANCY_SEED=3 cargo test -p vacancy --test world"), "{told}");
 }
+
+/// Let in in time, and polled for the first time when its due time has long passed.
+#[test]
+fn who_was_let_in_in_time_is_not_late_because_it_is_polled_late() {
+    use plan::{ClassPlan, Demand, Door, Event, Hop, Line, Op, PolicyPlan, Wants, WorkerPlan};
+    let _alone = alone();
+    let mut plan = generate::plan_about(10_000_003_511, Some(Fault::WorkerReturns));
+    let class = |name, bucket, line| ClassPlan {
+        name,
+        bucket,
+        quantum: 256,
+        order: vacancy::QueuePolicy::Fcfs,
+        line,
+        ratio: None,
+        limit: None,
+        max_wait_ms: None,
+    };
+    let line = |prefill_tokens, prefill_frac, decode_frac| Line {
+        prefill_tokens,
+        prefill_frac,
+        decode_frac,
+    };
+    let policy = PolicyPlan {
+        classes: vec![
+            class("std_small", Some("small"), line(None, Some(1.1), Some(0.3))),
+            class("std_large", Some("large"), line(None, Some(0.0), None)),
+            class("express", None, line(Some(498), None, Some(0.0))),
+        ],
+    };
+    let worker = |id, start, tokens, blocks, lora| WorkerPlan {
+        id,
+        start,
+        ranks: 2,
+        tokens: Some(tokens),
+        blocks: Some(blocks),
+        taint: false,
+        lora,
+    };
+    let arrive = |client, door, isl, class, due_in_ms, lazy| Op::Arrive {
+        client,
+        hop: Hop::Prefill,
+        door,
+        demand: Demand {
+            isl,
+            chain: None,
+            cached: Vec::new(),
+            class,
+            priority: 0,
+            jump: 0.0,
+            due_in_ms,
+            own: Wants::default(),
+            leg: Wants::default(),
+            lora: false,
+            do_not_queue: false,
+            behind_ms: 0,
+            poison: false,
+            afresh: false,
+        },
+        lazy,
+    };
+    plan.events = [
+        (Op::Upsert(Hop::Decode, worker(21, 2, 1_108, 76, false)), true),
+        (Op::Upsert(Hop::Prefill, worker(11, 0, 961, 44, true)), true),
+        (Op::Policy(Hop::Prefill, policy), true),
+        (arrive(77, Door::Admit, 53, Some("express"), None, true), true),
+        (arrive(79, Door::AdmitAs, 101, Some("express"), None, false), true),
+        (arrive(80, Door::AdmitAs, 346, None, None, false), true),
+        (arrive(84, Door::AdmitAs, 146, None, Some(39), true), false),
+        (Op::Advance(42), false),
+        (Op::Advance(48), true),
+    ]
+    .map(|(op, run)| Event { op, run })
+    .into();
+    let lived = run(&plan, Options::default());
+    assert_eq!(lived.breach, None);
+}

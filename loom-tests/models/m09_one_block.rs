@@ -35,7 +35,9 @@ impl World {
         let row = self.row.load(Ordering::Relaxed);
         reached("summed up");
         match self.turns.take() {
-            Some(turn) => self.each.put(&turn, version, [row, row]),
+            Some(turn) => {
+                self.each.put(&turn, version, [row, row]);
+            }
             None => reached("not published"),
         }
         row

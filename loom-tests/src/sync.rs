@@ -136,7 +136,7 @@ pub mod thread {
     pub use loom::thread::{Thread, current, park};
 }
 
-/// loom's mutex with the engine's `lock`.
+/// loom's mutex with the engine's methods.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -147,6 +147,14 @@ impl<T> Mutex<T> {
 
     pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
         self.0.lock().expect("loom's mutex is not poisoned")
+    }
+
+    pub fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect("loom's mutex is not poisoned")
     }
 }
 

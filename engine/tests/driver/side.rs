@@ -63,6 +63,18 @@ impl Told {
     }
 }
 
+/// What there is to see of a rank.
+#[derive(Debug, PartialEq)]
+struct Looks {
+    prefill: u64,
+    blocks: u64,
+    held: u64,
+    requests: u64,
+    full: bool,
+    /// Available, and marked.
+    marks: (bool, bool),
+}
+
 /// The pool.
 pub struct Side {
     pub pool: Pool,
@@ -551,16 +563,29 @@ impl Side {
         for (rank, got) in &snapshot.ranks {
             let row = model.row(*rank).expect("declared");
             let held = model.held_blocks(*rank);
-            let what = |of: &str| format!("{of} of {rank}");
-            same(&what("prefill"), u64::from(got.prefill_tokens), row.prefill_tokens)?;
-            let blocks = (u64::from(got.kv_blocks), u64::from(got.held_blocks));
-            same(&what("blocks, held blocks"), blocks, (row.kv_blocks - held, held))?;
-            same(&what("requests"), u64::from(got.requests), row.requests)?;
-            same(&what("full"), got.full, model.full(*rank))?;
-            let (available, marked) = model.marks(*rank);
-            same(&what("available"), got.available, available)?;
-            same(&what("marked"), got.marked, marked)?;
-            same(&what("load"), self.pool.load(*rank), Some(*got))?;
+            let want = Looks {
+                prefill: row.prefill_tokens,
+                blocks: row.kv_blocks - held,
+                held,
+                requests: row.requests,
+                full: model.full(*rank),
+                marks: model.marks(*rank),
+            };
+            let looks = Looks {
+                prefill: got.prefill_tokens.into(),
+                blocks: got.kv_blocks.into(),
+                held: got.held_blocks.into(),
+                requests: got.requests.into(),
+                full: got.full,
+                marks: (got.available, got.marked),
+            };
+            if looks != want {
+                return differ(&rank.to_string(), looks, want);
+            }
+            let load = self.pool.load(*rank);
+            if load != Some(*got) {
+                return Err(format!("{rank}: its load is {load:?}, in the snapshot {got:?}"));
+            }
         }
         let full = snapshot.ranks.iter().filter(|(_, l)| l.full).count();
         same("full", snapshot.full, full)?;

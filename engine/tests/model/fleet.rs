@@ -2,6 +2,7 @@
 
 use super::Refusal;
 use super::limits::Capacity;
+use super::shared::Shared;
 use std::collections::BTreeMap;
 use vacancy::{Constraints, Error, Name, Rank, Request, Target, Time, WorkerId, WorkerSpec};
 
@@ -22,7 +23,7 @@ pub struct Worker {
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
     /// By id.
-    pub workers: BTreeMap<WorkerId, Worker>,
+    pub workers: Shared<BTreeMap<WorkerId, Worker>>,
     lives_given: u64,
 }
 
@@ -147,8 +148,9 @@ pub fn invalid(spec: &WorkerSpec) -> Vec<&'static str> {
 /// Whether going from `old` to `new` can give a request room or a worker it may use: every event
 /// of SPEC section 2 that is about the fleet. Marks that end by the clock are the caller's.
 pub fn loosened(old: &Fleet, new: &Fleet) -> bool {
-    let lives = |f: &Fleet| f.ranks().into_iter().map(|r| (r, f.life(r))).collect::<Vec<_>>();
-    if lives(old) != lives(new) {
+    let same =
+        |(id, w): (&WorkerId, &Worker)| new.workers.get(id).is_some_and(|now| now.lives == w.lives);
+    if old.workers.len() != new.workers.len() || !old.workers.iter().all(same) {
         return true;
     }
     let raised = |a: Option<u64>, b: Option<u64>| match (a, b) {
@@ -162,12 +164,17 @@ pub fn loosened(old: &Fleet, new: &Fleet) -> bool {
         let b = &new.workers[id];
         raised(a.spec.max_num_batched_tokens, b.spec.max_num_batched_tokens)
             || raised(blocks(&a.spec), blocks(&b.spec))
-            || sorted(&a.spec.taints) != sorted(&b.spec.taints)
-            || sorted(&a.spec.domains) != sorted(&b.spec.domains)
-            || sorted(&a.spec.loras) != sorted(&b.spec.loras)
+            || others(&a.spec.taints, &b.spec.taints)
+            || others(&a.spec.domains, &b.spec.domains)
+            || others(&a.spec.loras, &b.spec.loras)
             || (!a.available && b.available)
             || (a.overloaded.is_some() && b.overloaded.is_none())
     })
+}
+
+/// Whether there are others in a list, whatever their order.
+fn others<T: Ord + Clone>(a: &[T], b: &[T]) -> bool {
+    a != b && sorted(a) != sorted(b)
 }
 
 fn sorted<T: Ord + Clone>(list: &[T]) -> Vec<T> {

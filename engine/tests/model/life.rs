@@ -2,6 +2,7 @@
 
 use super::Model;
 use super::answer::{Ended, Exported, Outcome, Refusal};
+use super::fleet::Worker;
 use super::op::Nth;
 use super::rows::{Kind, Live, Load, MAX_BLOCKS};
 use std::collections::BTreeMap;
@@ -184,8 +185,9 @@ impl Model {
         self.clock = self.clock.max(now);
         let clock = self.clock;
         let mut marks = Vec::new();
-        for (id, w) in &mut self.fleet.workers {
-            if w.overloaded.flatten().is_some_and(|until| clock >= until) {
+        let ends = |w: &Worker| w.overloaded.flatten().is_some_and(|until| clock >= until);
+        if self.fleet.workers.values().any(ends) {
+            for (id, w) in self.fleet.workers.iter_mut().filter(|(_, w)| ends(w)) {
                 w.overloaded = None;
                 marks.push(*id);
             }

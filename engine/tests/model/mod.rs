@@ -48,6 +48,7 @@ pub mod pair;
 mod peers;
 pub mod queue;
 pub mod rows;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -62,6 +63,7 @@ use op::{Mixture, Op};
 use peers::Peers;
 use queue::{Policy, Queue, Turns};
 use rows::{Kind, Live};
+use shared::Shared;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vacancy::{
@@ -167,11 +169,11 @@ struct Pending {
 /// A pool, as the contract has it.
 #[derive(Clone, Debug)]
 pub struct Model {
-    config: Config,
+    config: Shared<Config>,
     fleet: Fleet,
     thresholds: Thresholds,
     /// Every live booking by a number of its own.
-    bookings: BTreeMap<u64, Live>,
+    bookings: Shared<BTreeMap<u64, Live>>,
     /// The numbers of those held as values, in the order that [`Nth`] counts in.
     values: Vec<u64>,
     /// The numbers of those held by id.
@@ -214,7 +216,7 @@ impl Model {
             pair,
             holds: Vec::new(),
             held: BTreeMap::new(),
-            config,
+            config: Shared::new(config),
             queue: Queue::new(policy),
             tickets: 0,
             newcomer: None,
@@ -222,7 +224,7 @@ impl Model {
             head_withdrawn: false,
             fleet,
             thresholds: Thresholds::NONE,
-            bookings: BTreeMap::new(),
+            bookings: Shared::default(),
             values: Vec::new(),
             ids: BTreeMap::new(),
             attempts: BTreeMap::new(),
@@ -546,7 +548,7 @@ impl Model {
                     None => true,
                 }
         });
-        let policy = self.queue.policy != before.queue.policy;
+        let policy = *self.queue.policy != *before.queue.policy;
         taken_off
             || policy
             || self.head_withdrawn

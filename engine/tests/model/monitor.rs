@@ -24,8 +24,8 @@ impl Monitor {
         match view.config.scope {
             Scope::Rank => self.latched(view, rank),
             Scope::Worker => {
-                let ranks = view.fleet.ranks();
-                ranks.iter().filter(|r| r.worker == rank.worker).all(|r| self.latched(view, *r))
+                let worker = &view.fleet.workers[&rank.worker];
+                worker.lives.keys().all(|&r| self.latched(view, Rank { dp_rank: r, ..rank }))
             }
         }
     }
@@ -61,6 +61,10 @@ impl Model {
     /// Whether a rank that `before` had latched is there and is no longer; or, if the `timers` run,
     /// whether silence has ended a mark. (A latch that marks nobody ends without a trace.)
     pub(super) fn unlatched(&self, before: &Model, timers: bool) -> bool {
+        // Nothing was heard: nothing is latched.
+        if before.monitor.heard.is_empty() {
+            return false;
+        }
         let ranks = before.fleet.ranks().into_iter();
         let mut there = ranks.filter(|r| before.fleet.life(*r) == self.fleet.life(*r));
         let (mut then, now) = (before.view(), self.view());

@@ -33,6 +33,7 @@
 use super::choose::View;
 use super::fleet::Fleet;
 use super::limits::is_full;
+use super::shared::Shared;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vacancy::{Constraints, LimitKind, Name, Rank, Request, RequestId, Target, Thresholds, Time};
@@ -250,9 +251,9 @@ impl Turns {
 #[derive(Clone, Debug)]
 pub struct Queue {
     /// The policy in force.
-    pub policy: Policy,
+    pub policy: Shared<Policy>,
     /// By ticket.
-    pub waiting: BTreeMap<u64, Waiting>,
+    pub waiting: Shared<BTreeMap<u64, Waiting>>,
     turns: Turns,
 }
 
@@ -260,7 +261,7 @@ impl Queue {
     /// Nobody waits.
     pub fn new(policy: Policy) -> Queue {
         let turns = Turns::new(policy.classes.len());
-        Queue { policy, waiting: BTreeMap::new(), turns }
+        Queue { policy: Shared::new(policy), waiting: Shared::default(), turns }
     }
 
     /// Whose turn it is.
@@ -285,7 +286,7 @@ impl Queue {
             w.class = policy.class(w.request.class.as_ref(), w.uncached);
         }
         self.turns = Turns::new(policy.classes.len());
-        self.policy = policy;
+        self.policy = Shared::new(policy);
     }
 
     /// Takes `ticket` out.

@@ -109,10 +109,13 @@ pub fn held<'a>(bookings: impl Iterator<Item = &'a Live>) -> BTreeSet<u64> {
 
 /// The sum of `bookings`, a shared block counted once.
 pub fn sum<'a>(bookings: impl Iterator<Item = &'a Live> + Clone) -> Row {
+    let mut held: Vec<u64> = bookings.clone().flat_map(|b| &b.load.hashes).copied().collect();
+    held.sort_unstable();
+    held.dedup();
     Row {
         prefill_tokens: bookings.clone().map(|b| b.load.prefill).sum(),
         kv_blocks: bookings.clone().map(|b| b.load.own_blocks + b.load.output).sum::<u64>()
-            + held(bookings.clone()).len() as u64,
+            + held.len() as u64,
         requests: bookings.filter(|b| b.counts()).count() as u64,
     }
 }

@@ -133,6 +133,8 @@ pub struct Place {
     pub woken_fresh: bool,
     /// The clock before time last passed, when it was woken (ns).
     pub woken_after: u64,
+    /// The same, if it was let in or refused before it was ever polled: nobody was to be woken.
+    pub over_after: Option<u64>,
     /// The lives of ranks that had begun at each pool when its wait was over.
     pub lives: Option<[u64; 2]>,
     /// How many of its class were let in while it waited.
@@ -292,6 +294,7 @@ impl World<'_> {
             woken: false,
             woken_fresh: false,
             woken_after: 0,
+            over_after: None,
             lives: None,
             passed: 0,
         };

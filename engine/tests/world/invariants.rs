@@ -237,6 +237,17 @@ impl World<'_> {
         of.place.woken_after = earlier;
     }
 
+    /// Who was never polled is not woken: when its wait is over is seen, not told.
+    pub fn note_who_was_never_polled(&mut self) {
+        for client in &self.waiting {
+            let of = self.clients.get_mut(client).expect("it waits");
+            let over = matches!(&of.stage, Stage::Waiting(future) if !future.is_waiting());
+            if over && !of.place.woken {
+                of.place.over_after.get_or_insert(self.earlier);
+            }
+        }
+    }
+
     fn note_passing(&mut self, client: u32) {
         let of = &self.clients[&client];
         let (hop, class) = (of.hop, self.class_of(of));
@@ -259,7 +270,8 @@ impl World<'_> {
         }
         let of = &self.clients[&client];
         // The pair's timers run first, so that at the instant itself it may still be let in.
-        let after = if of.place.woken { of.place.woken_after } else { self.earlier };
+        let Place { woken, woken_after, over_after, .. } = of.place;
+        let after = if woken { woken_after } else { over_after.unwrap_or(self.earlier) };
         if waited && of.place.due.is_some_and(|due| due <= after) {
             return Err(Breach::of(NAME, format!("request {client} was let in late")));
         }

@@ -294,6 +294,7 @@ impl<'p> World<'p> {
             self.saw(u64::from(client));
             self.note_wake(client, &wakes[i + 1..]);
         }
+        self.note_who_was_never_polled();
         Ok(())
     }
 

@@ -62,18 +62,31 @@ mod pass {
     // For the back-ends' own tests, which a check of all targets compiles.
     pub(crate) mod pick;
 }
-/// What the tests of `pass::pick` walk a set of lanes with.
+/// What the pass knows of blocks.
+#[path = "../../../engine/src/fleet"]
 mod fleet {
+    pub(crate) mod seal;
     pub(crate) mod block {
         pub(crate) fn lanes(set: u64) -> impl Iterator<Item = usize> {
             (0..64).filter(move |lane| set >> lane & 1 == 1)
         }
+
+        /// Where a rank lives.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) struct SlotId(usize, usize);
+
+        impl SlotId {
+            pub(crate) const fn new(block: usize, lane: usize) -> SlotId {
+                SlotId(block, lane)
+            }
+        }
     }
 }
-/// What `load::slot` takes its atomics from.
+/// What those files take their atomics from.
 mod sync {
     pub(crate) mod atomic {
-        pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+        pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
     }
     pub(crate) use std::sync::Arc;
+    pub(crate) const MODELLED: bool = false;
 }

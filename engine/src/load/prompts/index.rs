@@ -62,8 +62,9 @@ pub(crate) struct RunView<'g> {
 }
 
 impl RunView<'_> {
-    /// Whether it has not been emptied or replaced. Asked *after* [`mask`](Self::mask): what was
-    /// read there is then all that was entered before whatever the caller had seen by then.
+    /// Whether it has not been emptied or replaced. Asked, like [`mask`](Self::mask), after the
+    /// version that the caller goes by was acquired: what the mask says is then all that was entered
+    /// and removed before whoever moved that version did so.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         !self.run.is_frozen()

@@ -67,8 +67,10 @@ impl Run {
     /// Whether it was emptied or replaced. `false` is sure only under the lock.
     #[inline]
     pub(super) fn is_obsolete(&self) -> bool {
-        // Acquire: pairs with the release in `retire`: what replaces it is there.
-        self.obsolete.load(Ordering::Acquire)
+        // Relaxed: under the lock it is the lock that orders. Who has seen `true` without it looks
+        // under the shard's lock, which whoever replaced it has held before; or has missed what was
+        // unlinked behind it, and what `Table::remove` stores there is a release.
+        self.obsolete.load(Ordering::Relaxed)
     }
 
     /// Whether its set still changes with what the ranks hold. Whoever has seen (by acquire) what
@@ -87,8 +89,7 @@ impl Run {
     /// Ends it. Under its lock; the caller then unlinks it.
     pub(super) fn retire(&self) {
         self.freeze();
-        // Release: pairs with the acquire in `is_obsolete`.
-        self.obsolete.store(true, Ordering::Release);
+        self.obsolete.store(true, Ordering::Relaxed);
     }
 
     /// Makes it another run.

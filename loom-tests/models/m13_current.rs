@@ -1,0 +1,53 @@
+//! A run is cut by one while another enters itself and then moves the version: who has seen the
+//! version and keeps the run from before either finds the newcomer in it, or is told that it is not
+//! the current one.
+
+use super::load::prompts::index::RunView;
+use super::prompts::{Prompts, has};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use vacancy_loom_tests::explore::{reached, spawn};
+
+pub(crate) const BRANCHES: &[&str] =
+    &["before the newcomer", "current, with the newcomer", "no longer current"];
+
+struct World {
+    prompts: Prompts,
+    version: AtomicU64,
+}
+
+pub(crate) fn run() {
+    let world = Arc::new(World { prompts: Prompts::new(), version: AtomicU64::new(0) });
+    let long: Arc<[u64]> = [1, 2, 3].into();
+    world.prompts.gain(0, 0, &long, 0, 3);
+    let guard = world.prompts.pin(0);
+    let mut kept: Vec<RunView<'_>> = Vec::new();
+    world.prompts.index.descend(&guard, &long, |run, _, _| kept.push(run));
+    let cutter = spawn({
+        let (world, short) = (world.clone(), [1, 2].into());
+        move || world.prompts.gain(1, 1, &short, 0, 2)
+    });
+    let newcomer = spawn({
+        let (world, long) = (world.clone(), long.clone());
+        move || {
+            world.prompts.gain(2, 2, &long, 0, 3);
+            // As `Versions::bump`.
+            world.version.fetch_add(1, Ordering::Release);
+        }
+    });
+    let version = world.version.load(Ordering::Acquire);
+    for run in &kept {
+        let found = has(run, 2);
+        if version == 0 {
+            reached("before the newcomer");
+        } else if run.is_current() {
+            assert!(found, "a run that was replaced passes for current");
+            reached("current, with the newcomer");
+        } else {
+            reached("no longer current");
+        }
+    }
+    drop(guard);
+    cutter.join().expect("who cuts ends");
+    newcomer.join().expect("the newcomer ends");
+}

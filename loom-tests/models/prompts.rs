@@ -1,0 +1,69 @@
+//! A prompt index in a world of at most three threads.
+
+use super::grace::{Domain, Guard, Seat};
+use super::load::prompts::index::{PromptIndex, RunView};
+use std::sync::Arc;
+
+pub(crate) struct Prompts {
+    pub(crate) index: PromptIndex,
+    seats: [*const Seat; 3],
+    domain: Box<Domain>,
+}
+
+// SAFETY: the pointers lead to seats of `domain`, which live as long as it does, and a seat can be
+// shared between threads.
+unsafe impl Send for Prompts {}
+// SAFETY: as above.
+unsafe impl Sync for Prompts {}
+
+impl Prompts {
+    pub(crate) fn new() -> Prompts {
+        let domain = Box::new(Domain::new());
+        let seats = [(); 3].map(|()| domain.seat() as *const Seat);
+        Prompts { index: PromptIndex::new(&domain), seats, domain }
+    }
+
+    /// Pins the thread `at` of the model.
+    pub(crate) fn pin(&self, at: usize) -> Guard<'_> {
+        // SAFETY: it is a seat of this domain.
+        self.domain.pin(unsafe { &*self.seats[at] })
+    }
+
+    /// Moves the epoch on as far as it can be.
+    pub(crate) fn move_epoch(&self) -> bool {
+        self.domain.passed(self.domain.stamp())
+    }
+
+    /// The rank at `slot` now holds `from .. to` of `chain` as well. Under its lock: in the models
+    /// that call this each rank is one thread's.
+    pub(crate) fn gain(&self, at: usize, slot: u32, chain: &Arc<[u64]>, from: u32, to: u32) {
+        let entered = self.index.gain(&self.pin(at), slot, chain, from, to);
+        assert_eq!(entered, to - from, "a chain is entered whole");
+    }
+
+    /// The rank at `slot` holds `from .. to` of `chain` no longer.
+    pub(crate) fn lose(&self, at: usize, slot: u32, chain: &Arc<[u64]>, from: u32, to: u32) {
+        let removed = self.index.lose(&self.pin(at), slot, chain, from, to);
+        assert_eq!(removed, to - from, "a chain is removed whole");
+    }
+
+    /// How many blocks of `chain` the rank at `slot` holds by a descent, and in how many stretches
+    /// they were found. As a selection does it: the trail first, and then who is in its runs.
+    pub(crate) fn find(&self, guard: &Guard<'_>, slot: u32, chain: &[u64]) -> (u32, usize) {
+        let mut trail = Vec::new();
+        self.index.descend(guard, chain, |run, _, to| trail.push((run, to)));
+        let parts = trail.len();
+        let found = trail.iter().take_while(|(run, _)| has(run, slot)).last();
+        (found.map_or(0, |&(_, to)| to), parts)
+    }
+
+    /// How many blocks of `chain` the rank at `slot` holds, when all is done.
+    pub(crate) fn at_rest(&self, slot: u32, chain: &[u64]) -> u32 {
+        self.find(&self.pin(0), slot, chain).0
+    }
+}
+
+/// Whether the rank at `slot` holds the run.
+pub(crate) fn has(run: &RunView<'_>, slot: u32) -> bool {
+    run.mask(slot / 64) >> (slot % 64) & 1 != 0
+}
