@@ -299,3 +299,22 @@ fn at_one_instant_due_refusals_and_ends_of_leases_come_before_the_drain() {
     let admitted = last.try_take().expect("let in").expect("let in");
     assert_eq!(admitted.booking.rank().worker, WorkerId(3), "chosen before the lease had ended");
 }
+
+#[test]
+fn who_is_within_l_of_the_head_of_a_pins_lane_does_not_sleep_while_its_gate_is_open() {
+    // The head of the lane wants the one decode rank that is full; those behind it any.
+    let decode = decode(&[worker(1).taint("x"), worker(2)], Thresholds::NONE);
+    let prefill = prefill(&decode, 0.5, |b| b.holds(false));
+    let full = decode.import(Rank::new(1, 0), &Request::new(96)).expect("it fits");
+    let pinned = || Request::new(16).constraints(Constraints::new().pin(Target::rank(7, 0)));
+    let mut head = prefill.admit(pinned().decode(Constraints::new().taint("x")));
+    assert!(head.try_take().is_none());
+    // "After K = 16 landings on ranks it may use, nobody of the class lands on those before the
+    // head."
+    let passed: Vec<_> = (0..16).map(|_| now(prefill.admit(pinned()))).collect();
+    let mut next = prefill.admit(pinned());
+    assert!(next.try_take().is_none() && head.try_take().is_none());
+    drop(full);
+    assert!(head.try_take().is_some() && next.try_take().is_some());
+    drop(passed);
+}

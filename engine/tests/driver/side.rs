@@ -515,9 +515,11 @@ impl Side {
         let (rank, over) = match got {
             Ok(choice) => (choice.rank, None),
             Err(Error::RowOverflow { rank }) => {
-                // Of its own rank, or of the one where room would have been set aside.
+                // Of its own rank, or of the one where room would have been set aside: then it fitted
+                // its own, whichever that was.
                 let own = pick.candidates.iter().any(|c| c.rank == *rank && !c.fits);
-                if own { (*rank, None) } else { (pick.candidates[0].rank, Some(*rank)) }
+                let fits = pick.candidates.iter().find(|c| c.fits).unwrap_or(&pick.candidates[0]);
+                if own { (*rank, None) } else { (fits.rank, Some(*rank)) }
             }
             Err(other) => return differ("answer", other, pick),
         };

@@ -18,7 +18,7 @@
 use super::answer::{LegPick, Outcome, Refusal};
 use super::choose::Pick;
 use super::limits::is_full;
-use super::op::{Leg, LegRequest, Nth, Op};
+use super::op::{Leg, LegRequest, Nth, Op, chain};
 use super::rows::Kind;
 use super::{For, Model, Pending, Scope};
 use std::collections::BTreeMap;
@@ -72,6 +72,13 @@ impl Model {
                 let mut request = pair.bookings[&self.holds[nth]].request.clone();
                 request.constraints = constraints.clone();
                 request
+            }
+            LegRequest::Hashed(conversation) => {
+                let pair = self.pair.as_ref().expect("a pair");
+                let mut request = pair.bookings[&self.holds[nth]].request.clone();
+                request.constraints = None;
+                let whole = request.isl.div_ceil(u64::from(pair.config.block_size));
+                request.prompt(chain(*conversation, whole.min(64)))
             }
         }
     }

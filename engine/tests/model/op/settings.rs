@@ -112,8 +112,9 @@ fn paired(d: &mut dyn Dice) -> Config {
     let mut decode = plain(d);
     decode.custom = Custom::default();
     decode.mixture = Mixture::Pair;
-    // Hashes are of blocks of one size. Pools that differ in it are another test's (`pairs.rs`).
-    decode.block_size = config.block_size;
+    if d.roll(3) != 2 {
+        decode.block_size = config.block_size;
+    }
     decode.track_prefill = d.roll(4) == 3;
     decode.track_blocks = d.roll(8) != 7;
     decode.lease = of(d, &[None, Some(Duration::from_millis(300))]);
