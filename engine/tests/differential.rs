@@ -144,6 +144,7 @@ fn the_mixture_meets_every_refusal_and_every_event_that_matters() {
             "WouldQueue",
             "QueueRejected",
             "UnknownClass",
+            "classified",
         ],
     );
 }
@@ -160,6 +161,7 @@ fn two_pools_hold_convert_and_give_back_as_the_reference_does() {
     let events = [
         "let in with a hold",
         "hold replaced",
+        "classified",
         "let in after a wait",
         "refused while waiting",
         "leg in its hold's place",
@@ -274,7 +276,7 @@ type Change = fn(&mut Config);
 #[test]
 fn a_reference_that_goes_by_another_rule_is_told_apart() {
     let (plain, crowd, pair) = (Mixture::Plain, Mixture::Crowd, Mixture::Pair);
-    let rules: [(&str, Mixture, Change); 18] = [
+    let rules: [(&str, Mixture, Change); 20] = [
         ("block size", plain, |c| c.block_size += 1),
         ("prefill", plain, |c| c.track_prefill = !c.track_prefill),
         ("blocks", plain, |c| c.track_blocks = !c.track_blocks),
@@ -306,6 +308,8 @@ fn a_reference_that_goes_by_another_rule_is_told_apart() {
                 model::Scope::Rank => model::Scope::Worker,
             };
         }),
+        ("classifier", crowd, |c| c.custom.classifier = None),
+        ("refresh", crowd, |c| c.custom.refresh = None),
         ("own name", plain, |c| c.router = vacancy::RouterId(1)),
         ("time to live", plain, |c| c.signal_ttl = std::time::Duration::from_millis(1)),
         ("holds", pair, |c| c.holds = !c.holds),

@@ -31,6 +31,8 @@ impl Driver {
 
     /// A pool, and a reference with settings of its own.
     pub fn against(config: Config, reference: Config) -> Driver {
+        // Whatever a driver that came to a difference has left behind.
+        host::take_seen();
         let rejects = RejectThresholds::default();
         let pool = build(&config, &rejects);
         let pair = config.pair.as_ref().map(|pair| {
@@ -167,6 +169,11 @@ impl Driver {
         let epochs = (self.own.pool.epoch(), self.pair.as_ref().map(|side| side.pool.epoch()));
         let step = self.model.step(op);
         self.answer(op, step.outcome)?;
+        let seen = host::take_seen();
+        if !seen.is_empty() {
+            *self.own.seen.entry("classified").or_default() += 1;
+        }
+        same("what the classifier saw", seen, self.model.take_seen())?;
         let told = self.events();
         told.map_err(|why| format!("{why}\nwho waits then: {}", self.model.queue_in_words()))?;
         if step.epoch_moves && self.own.pool.epoch() == epochs.0 {

@@ -189,6 +189,8 @@ pub struct Model {
     newcomer: Option<(u64, Pick)>,
     /// The class of whoever was let in last.
     admitted_in: usize,
+    /// What the classifier has seen and nobody has asked about.
+    seen: Vec<custom::Seen>,
     /// Whether somebody who headed a class or a lane was withdrawn in this step.
     head_withdrawn: bool,
     monitor: Monitor,
@@ -222,6 +224,7 @@ impl Model {
             tickets: 0,
             newcomer: None,
             admitted_in: 0,
+            seen: Vec::new(),
             head_withdrawn: false,
             fleet,
             thresholds: Thresholds::NONE,

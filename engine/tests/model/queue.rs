@@ -164,6 +164,8 @@ pub struct Waiting {
     pub uncached: u64,
     /// When it arrived.
     pub arrived: Time,
+    /// What serving it costs its class, if that is not its uncached tokens.
+    pub costs: Option<u64>,
     /// When it must have been admitted.
     pub due: Option<Time>,
     /// How often it was passed on a rank that it may use, while it was the head.
@@ -173,7 +175,7 @@ pub struct Waiting {
 impl Waiting {
     /// What serving it costs its class.
     pub fn cost(&self) -> u64 {
-        self.uncached.max(1)
+        self.costs.unwrap_or(self.uncached).max(1)
     }
 
     /// The pin in whose lane it waits.
