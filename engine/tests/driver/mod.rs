@@ -70,15 +70,12 @@ impl Driver {
             for side in [Some(&mut self.own), self.pair.as_mut()].into_iter().flatten() {
                 std::mem::swap(&mut side.pool, &mut side.other);
             }
-            // Who waits is looked at before a newcomer is, at the newcomer's own time; and two
-            // pools of one host have one clock, also after one of them alone was shown an instant.
+            // The timers come first. Whoever is overdue is "refused at its time (the host's timer,
+            // or the next pass, whichever is first)": whether a call that looks at no queue, as a
+            // booking, brings a pass along is left open. Two pools of one host have one clock, also
+            // after one of them alone was shown an instant.
             if let Some(now) = op.now()
-                && self
-                    .model
-                    .pair()
-                    .map_or(self.model.clock(), Model::clock)
-                    .min(self.model.clock())
-                    < now
+                && now > self.clock()
                 && (self.own.waits() || self.pair.is_some())
             {
                 self.pass(now).map_err(|why| format!("before {i}: {why}"))?;
@@ -102,6 +99,12 @@ impl Driver {
             left = left.map(|n| n - 1);
         }
         self.end()
+    }
+
+    /// The largest instant that both pools have seen.
+    fn clock(&self) -> Time {
+        let own = self.model.clock();
+        self.model.pair().map_or(own, |pair| pair.clock().min(own))
     }
 
     /// Time passes, at the pair first.
