@@ -211,3 +211,110 @@ fn a_peers_booking_that_moved_out_of_sight_is_not_brought_back_by_an_old_event()
     assert_eq!(pool.apply_peer(&event(1, add), MS(0)), Applied::Taken);
     assert_eq!((row(&pool, here), row(&pool, elsewhere)), ((0, 0), (5, 0)));
 }
+
+#[test]
+fn a_latch_that_is_silent_moves_the_epoch_although_the_host_marks_its_worker_too() {
+    let pool = decode(&[worker(1)], Thresholds::NONE.decode_frac(0.5));
+    let said = Signals { kv_used_blocks: Some(8), active_decode_blocks: None };
+    pool.observe(Rank::new(1, 0), said, MS(0));
+    pool.set_overloaded(WorkerId(1), true, None);
+    // The last instant of its time to live still counts.
+    let silent = Time::from_nanos(MS(5_000).as_nanos() + 1);
+    assert_eq!(pool.next_due(), Some(silent));
+    let epoch = pool.epoch();
+    assert!(pool.expire(silent).marks.is_empty(), "the host's stands");
+    assert!(pool.epoch() != epoch);
+    assert!(pool.load(Rank::new(1, 0)).expect("declared").marked);
+    assert_eq!(pool.next_due(), None);
+}
+
+#[test]
+fn a_latch_that_marks_nobody_moves_the_epoch_when_it_is_silent_and_when_it_clears() {
+    let both = WorkerSpec::new(1).ranks(0, 2).total_kv_blocks(8);
+    let pool = decode(&[both], Thresholds::NONE.decode_frac(0.5));
+    let said = |n| Signals { kv_used_blocks: Some(n), active_decode_blocks: None };
+    let rank = Rank::new(1, 0);
+    pool.observe(rank, said(8), MS(0));
+    assert!(!pool.load(rank).expect("declared").marked, "the other rank said nothing");
+    let silent = pool.next_due().expect("it will be silent");
+    let epoch = pool.epoch();
+    pool.expire(silent);
+    assert!(pool.epoch() != epoch);
+    pool.observe(rank, said(8), silent);
+    let epoch = pool.epoch();
+    pool.observe(rank, said(4), silent);
+    assert!(pool.epoch() != epoch);
+    assert_eq!(pool.next_due(), None);
+}
+
+#[test]
+fn at_one_instant_the_paired_pools_drain_comes_before_those_that_wait_on_it() {
+    // The one decode rank has the blocks of a hold, whose lease ends together with a mark of the
+    // prefill pool. One waits at either pool for what comes free.
+    let decode = decode(&[worker(1)], Thresholds::NONE);
+    decode.set_policy(&with_decode_frac(0.5));
+    let prefill = prefill(&decode, 0.5, |b| b.lease(Some(Duration::from_millis(100))));
+    let mut first = prefill.admit_as(RequestId(1), Request::new(96));
+    first.try_take().expect("let in").expect("let in").hold.expect("held");
+    prefill.set_overloaded(WorkerId(7), true, Some(MS(100)));
+    // With an adapter the pair is asked for this very request, whatever it answered before.
+    let mut theirs = prefill.admit(Request::new(96).lora("a"));
+    let mut its_own = decode.admit(Request::new(96));
+    assert!(theirs.try_take().is_none() && its_own.try_take().is_none());
+    let expired = prefill.expire(MS(100));
+    assert_eq!((expired.holds.len(), expired.marks.len()), (1, 1));
+    let admitted = its_own.try_take().expect("the decode pool's own waiter was passed");
+    assert!(theirs.try_take().is_none());
+    drop(admitted);
+    assert!(theirs.try_take().is_some());
+}
+
+#[test]
+fn at_one_instant_due_refusals_and_ends_of_leases_come_before_the_drain() {
+    // The first in line and the 32 behind it wait for a worker that is busy; the one after those is
+    // not looked at, although it could go. The first is due when the load on the better of its two
+    // workers ends.
+    let class =
+        ClassSpec::new("c", 100).family("f", "all").thresholds(Thresholds::NONE.prefill_frac(1.0));
+    let profile = Profile::new("f", vec![(0, "all".into())], [class]).expect("a valid policy");
+    let pool = Pool::builder()
+        .lease(Some(Duration::from_millis(100)))
+        .policy(&Arc::new(profile))
+        .build()
+        .expect("valid settings");
+    let workers = [1, 2, 3].map(|id| WorkerSpec::new(id).max_num_batched_tokens(100));
+    pool.reconcile(&workers).expect("valid workers");
+    let only = |workers: &[u64]| {
+        Request::new(16).constraints(Constraints::new().allow(workers.iter().copied()))
+    };
+    let _busy = pool.import(Rank::new(1, 0), &Request::new(160)).expect("it fits");
+    let _less = pool.import(Rank::new(2, 0), &Request::new(48)).expect("it fits");
+    pool.import_as(RequestId(3), Rank::new(3, 0), &Request::new(96)).expect("it fits");
+    let mut line = vec![pool.admit(only(&[1]).due(MS(100)))];
+    line.extend((0..32).map(|_| pool.admit(only(&[1]))));
+    let mut last = pool.admit(only(&[2, 3]));
+    assert!(last.try_take().is_none());
+    let expired = pool.expire(MS(100));
+    assert_eq!((expired.overdue, expired.leases.len()), (1, 1));
+    let admitted = last.try_take().expect("let in").expect("let in");
+    assert_eq!(admitted.booking.rank().worker, WorkerId(3), "chosen before the lease had ended");
+}
+
+#[test]
+fn who_is_within_l_of_the_head_of_a_pins_lane_does_not_sleep_while_its_gate_is_open() {
+    // The head of the lane wants the one decode rank that is full; those behind it any.
+    let decode = decode(&[worker(1).taint("x"), worker(2)], Thresholds::NONE);
+    let prefill = prefill(&decode, 0.5, |b| b.holds(false));
+    let full = decode.import(Rank::new(1, 0), &Request::new(96)).expect("it fits");
+    let pinned = || Request::new(16).constraints(Constraints::new().pin(Target::rank(7, 0)));
+    let mut head = prefill.admit(pinned().decode(Constraints::new().taint("x")));
+    assert!(head.try_take().is_none());
+    // "After K = 16 landings on ranks it may use, nobody of the class lands on those before the
+    // head."
+    let passed: Vec<_> = (0..16).map(|_| now(prefill.admit(pinned()))).collect();
+    let mut next = prefill.admit(pinned());
+    assert!(next.try_take().is_none() && head.try_take().is_none());
+    drop(full);
+    assert!(head.try_take().is_some() && next.try_take().is_some());
+    drop(passed);
+}

@@ -5,19 +5,24 @@
 //!
 //! At a quiet point each thread says what it has; the rows of workers that never leave must be the
 //! sum of that, those of workers that come and go at most that. Nobody may wait beside room, and no
-//! future may be over whose waker was not called. While it runs, no rank of the third pool ever
+//! future may be over whose waker was not called. Nobody may wait still whom the order of the class
+//! puts before somebody who came later and was let in. While it runs, no rank of the third pool ever
 //! carries more than its limit and the one booking that crossed it.
 
+#[path = "world/rng.rs"]
+#[expect(dead_code, reason = "worlds draw in more ways")]
+mod rng;
 #[path = "stress/sums.rs"]
 mod sums;
 
+use rng::Rng;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
-use sums::{Rng, Shape, Sums};
+use sums::{Shape, Sums};
 use vacancy::*;
 
 const THREADS: usize = 4;
@@ -65,6 +70,27 @@ struct Waiter {
     id: RequestId,
     /// It has constraints.
     picky: bool,
+    place: Place,
+}
+
+/// What decides who goes first, of those without constraints: they can go at the same moments.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    priority: i64,
+    due: Option<Time>,
+    /// Read off one clock of all threads, before it asked and when it was known to wait.
+    asked: u64,
+    waited: u64,
+}
+
+impl Place {
+    /// Whether the order of the class puts it before `other`, which asked when it waited already: so
+    /// it arrived at no later instant, and its number is smaller.
+    fn goes_before(&self, other: &Place) -> bool {
+        let due = |place: &Place| place.due.unwrap_or(Time::NEVER);
+        let priorities = other.priority.cmp(&self.priority).then(due(self).cmp(&due(other)));
+        self.waited < other.asked && priorities.is_le()
+    }
 }
 
 /// What all threads share.
@@ -84,6 +110,12 @@ struct Shared {
     ops: AtomicU64,
     ends: [AtomicU64; 4],
     strict_bookings: AtomicU64,
+    /// Counts askings and waits, in the order in which they happen.
+    turns: AtomicU64,
+    /// Those without constraints that were let in since the last quiet point.
+    let_in: Mutex<Vec<Place>>,
+    /// How often somebody was let in while another waited, of those without constraints.
+    compared: AtomicU64,
 }
 
 const ADMITTED: usize = 0;
@@ -151,7 +183,14 @@ impl Shared {
             ops: AtomicU64::new(0),
             ends: Default::default(),
             strict_bookings: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            let_in: Mutex::default(),
+            compared: AtomicU64::new(0),
         }
+    }
+
+    fn turn(&self) -> u64 {
+        self.turns.fetch_add(1, Ordering::SeqCst)
     }
 
     fn now(&self) -> Time {
@@ -192,7 +231,7 @@ impl<'s> Thread<'s> {
             shared,
             pools: shared.pools.clone(),
             strict: shared.strict.clone(),
-            rng: Rng(seed.wrapping_mul(THREADS as u64) + number as u64),
+            rng: Rng::new(seed.wrapping_mul(THREADS as u64) + number as u64),
             router: RouterId(50 + number as u64),
             seq: 0,
             items: Vec::new(),
@@ -302,13 +341,16 @@ impl<'s> Thread<'s> {
             _ => shape.request(now),
         };
         let picky = request.constraints.is_some() || request.decode.is_some();
+        let (priority, due) = (request.strict_priority, request.due);
         self.shared.ended(STARTED);
+        let asked = self.shared.turn();
         let future = match self.rng.chance(50) {
             true => Waiting::Value(self.pools[0].admit(request)),
             false => Waiting::Id(self.pools[0].admit_as(id, request)),
         };
         let flag = Arc::new(Flag(AtomicBool::new(true)));
-        self.waiters.push(Waiter { future, flag, shape, id, picky });
+        let place = Place { priority, due, asked, waited: self.shared.turn() };
+        self.waiters.push(Waiter { future, flag, shape, id, picky, place });
         if self.rng.chance(80) {
             self.run_woken();
         }
@@ -325,7 +367,7 @@ impl<'s> Thread<'s> {
             }
             let waker = Waker::from(Arc::clone(&waiter.flag));
             let mut cx = Context::from_waker(&waker);
-            let (shape, id) = (waiter.shape, waiter.id);
+            let (shape, id, picky, place) = (waiter.shape, waiter.id, waiter.picky, waiter.place);
             let answer = match &mut waiter.future {
                 Waiting::Value(admit) => Pin::new(admit).poll(&mut cx).map(|answer| {
                     answer.map(|admitted| (Load::Value(Box::new(admitted.booking)), admitted.hold))
@@ -344,6 +386,10 @@ impl<'s> Thread<'s> {
                     match answer {
                         Ok((load, hold)) => {
                             self.shared.ended(ADMITTED);
+                            if !picky {
+                                self.nobody_was_passed(&place);
+                                self.shared.let_in.lock().unwrap().push(place);
+                            }
                             let (output, done) = (0, false);
                             self.items.push(Item {
                                 decode: false,
@@ -357,6 +403,18 @@ impl<'s> Thread<'s> {
                         Err(_) => self.shared.ended(REFUSED),
                     }
                 }
+            }
+        }
+    }
+
+    /// Whoever was let in has passed nobody of this thread who goes before it and waits still.
+    fn nobody_was_passed(&self, let_in: &Place) {
+        for waiter in self.waiters.iter().filter(|w| !w.picky && w.place.waited < let_in.asked) {
+            // It is a hand-over that is seen here: what came before it is seen as well.
+            if waiter.is_waiting() {
+                self.shared.compared.fetch_add(1, Ordering::Relaxed);
+                let passed = waiter.place.goes_before(let_in);
+                assert!(!passed, "{let_in:?} was let in, and {:?} waits", waiter.place);
             }
         }
     }
@@ -580,12 +638,12 @@ impl<'s> Thread<'s> {
                 sum.tokens += u64::from(mirror.tokens);
             }
         }
+        let let_in = self.shared.let_in.lock().unwrap().clone();
+        for place in &let_in {
+            self.nobody_was_passed(place);
+        }
         for waiter in &self.waiters {
-            let waits = match &waiter.future {
-                Waiting::Value(admit) => admit.is_waiting(),
-                Waiting::Id(admit) => admit.is_waiting(),
-            };
-            assert!(waits, "a future is over, and its waker was not called");
+            assert!(waiter.is_waiting(), "a future is over, and its waker was not called");
             assert!(!waiter.is_beside_room(), "the head waits, and its gate is open");
             self.shared.waiting.fetch_add(1, Ordering::Relaxed);
             self.shared.picky.fetch_add(waiter.picky.into(), Ordering::Relaxed);
@@ -626,6 +684,7 @@ impl<'s> Thread<'s> {
             let room = has_room(&self.pools[0], &own) && has_room(&self.pools[1], &pair);
             assert!(!room, "{waiting} wait beside room");
         }
+        self.shared.let_in.lock().unwrap().clear();
         self.shared.rounds.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -661,6 +720,13 @@ impl<'s> Thread<'s> {
 }
 
 impl Waiter {
+    fn is_waiting(&self) -> bool {
+        match &self.future {
+            Waiting::Value(admit) => admit.is_waiting(),
+            Waiting::Id(admit) => admit.is_waiting(),
+        }
+    }
+
     fn is_beside_room(&self) -> bool {
         let standing = match &self.future {
             Waiting::Value(admit) => admit.standing(),
@@ -712,10 +778,11 @@ fn everything_at_once_keeps_every_invariant_at_quiet_points() {
     println!(
         "{THREADS} threads, {rounds} quiet points ({} thread-rounds), {} operations; of {started} \
          requests {admitted} admitted, {refused} refused, {withdrawn} withdrawn; {} bookings under \
-         a fixed limit",
+         a fixed limit; {} times one was let in while another waited",
         rounds * THREADS as u64,
         shared.ops.load(Ordering::Relaxed),
-        shared.strict_bookings.load(Ordering::Relaxed)
+        shared.strict_bookings.load(Ordering::Relaxed),
+        shared.compared.load(Ordering::Relaxed)
     );
     assert!(rounds > 0 && admitted > 0 && withdrawn > 0);
 }

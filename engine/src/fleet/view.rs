@@ -51,11 +51,18 @@ impl Worker {
     /// Until when the monitor marks the rank at `position`: by itself, or (worker-wide) as long as
     /// every declared rank is latched. [`Time::ZERO`]: not marked.
     pub(crate) fn monitored_until(&self, position: usize, scope: RejectScope) -> Time {
-        let latch = |at: usize| self.latched.get(at).copied().unwrap_or(Time::ZERO);
         match scope {
-            RejectScope::Rank => latch(position),
-            RejectScope::Worker => (0..self.slots.len()).map(latch).min().unwrap_or(Time::ZERO),
+            RejectScope::Rank => self.latched_until(position),
+            RejectScope::Worker => {
+                let all = (0..self.slots.len()).map(|at| self.latched_until(at));
+                all.min().unwrap_or(Time::ZERO)
+            }
         }
+    }
+
+    /// Until when what it said latches the rank at `position`. [`Time::ZERO`]: not latched.
+    pub(crate) fn latched_until(&self, position: usize) -> Time {
+        self.latched.get(position).copied().unwrap_or(Time::ZERO)
     }
 }
 
@@ -89,7 +96,9 @@ pub(crate) struct BlockView {
     pub(crate) marks: u64,
     /// Until when each of those lanes is marked.
     pub(crate) marked_until: [Time; LANES],
-    /// The first instant at which one of those marks runs out.
+    /// Lanes that what the worker said latches, as if no signal fell silent; marked by it or not.
+    pub(crate) latched: u64,
+    /// The first instant at which one of those marks runs out, or one of those latches.
     pub(crate) next_lapse: Time,
     /// Lanes whose worker has more than one rank.
     pub(crate) multi: u64,
@@ -117,6 +126,7 @@ impl BlockView {
             available: 0,
             marks: 0,
             marked_until: [Time::ZERO; LANES],
+            latched: 0,
             next_lapse: Time::NEVER,
             multi: 0,
             straddling: 0,

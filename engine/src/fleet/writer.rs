@@ -160,7 +160,8 @@ impl Writer {
         for block in self.view.blocks.iter().filter(|block| block.next_lapse <= now) {
             let over = |w: &&Arc<Worker>| w.overloaded.is_some_and(|until| until <= now);
             lapsed.extend(block.owners.iter().flatten().filter(over).map(|w| w.spec.id));
-            // Worker-wide marks of several-rank workers end with the first latch that ends.
+            // A latch that is silent moves the epoch like one that is cleared, also one that marked
+            // nobody or nobody but whom the host marks as well.
             edit.room = true;
         }
         lapsed.sort();
@@ -179,7 +180,7 @@ impl Writer {
         edit
     }
 
-    /// When the first soft mark runs out.
+    /// When the first soft mark or latch runs out.
     pub(crate) fn next_lapse(&self) -> Option<Time> {
         self.view.blocks.iter().map(|b| b.next_lapse).min().filter(|&t| t != Time::NEVER)
     }
@@ -313,6 +314,7 @@ impl Writer {
             let host = worker.overloaded.unwrap_or(Time::ZERO);
             let until = host.max(worker.monitored_until(i, rules.scope));
             put(&mut block.marks, until > Time::ZERO);
+            put(&mut block.latched, worker.latched_until(i) > Time::ZERO);
             block.marked_until[lane] = until;
             block.ranks[lane] = rank;
             block.owners[lane] = Some(Arc::clone(&worker));
@@ -347,19 +349,27 @@ impl Writer {
         }
     }
 
-    /// Forgets marks that have run out at `now`, and finds when the next one will. The host's own is
-    /// one although the monitor's outlasts it: it is told when it ends.
+    /// Forgets marks and latches that have run out at `now`, and finds when the next one will. The
+    /// host's own is one although the monitor's outlasts it, and the other way round: each is told
+    /// when it ends.
     fn settle_lapse(&mut self, b: usize, now: Time) {
         let block = self.block_mut(b);
         let mut next = Time::NEVER;
-        for lane in crate::fleet::block::lanes(block.marks) {
-            let until = block.marked_until[lane];
-            if until <= now {
-                block.marks &= !(1 << lane);
-                continue;
+        for lane in crate::fleet::block::lanes(block.marks | block.latched) {
+            let bit = 1u64 << lane;
+            let Some(owner) = &block.owners[lane] else { continue };
+            let position = block.ranks[lane].dp_rank - owner.spec.data_parallel_start_rank;
+            let latch = owner.latched_until(position as usize);
+            // A worker-wide mark may end with the latch of a rank in another block.
+            let marked = block.marked_until[lane];
+            if marked <= now {
+                block.marks &= !bit;
             }
-            let host = block.owners[lane].as_ref().and_then(|worker| worker.overloaded);
-            next = next.min(host.filter(|&host| host > now).map_or(until, |host| host.min(until)));
+            if latch <= now {
+                block.latched &= !bit;
+            }
+            let ends = [marked, owner.overloaded.unwrap_or(Time::ZERO), latch];
+            next = ends.into_iter().filter(|&until| until > now).fold(next, Time::min);
         }
         block.next_lapse = next;
     }
@@ -374,6 +384,7 @@ impl Writer {
             &mut block.declared,
             &mut block.available,
             &mut block.marks,
+            &mut block.latched,
             &mut block.multi,
             &mut block.straddling,
         ] {

@@ -160,7 +160,8 @@ impl Party for Inner {
 impl Work for Arc<Inner> {
     fn step(&self, now: u64) -> Step {
         let now = Time::from_nanos(now);
-        self.refuse_overdue(now);
+        let (_, held_up) = self.refuse_overdue(now);
+        self.signal_if(held_up);
         self.refuse_impossible();
         loop {
             let epochs = self.epochs();
@@ -313,8 +314,10 @@ impl Inner {
         }
     }
 
-    /// Refuses those whose due time has come. Never admitted late, so this comes before the walk.
-    pub(crate) fn refuse_overdue(&self, now: Time) -> usize {
+    /// Refuses those whose due time has come, and says how many they were and whether one of them
+    /// held others up: the caller moves the epoch then. Never admitted late, so this comes before
+    /// the walk.
+    fn refuse_overdue(&self, now: Time) -> (usize, bool) {
         let mut refused = 0;
         let mut wakes = Wakes::new();
         let mut held_up = false;
@@ -331,8 +334,7 @@ impl Inner {
             self.stripes[0].expired.fetch_add(refused as u64, Ordering::Relaxed);
         }
         wakes.into_iter().for_each(Wake::wake);
-        self.signal_if(held_up);
-        refused
+        (refused, held_up)
     }
 
     /// Refuses what waits for ranks that can no longer come, once per shape of the fleet.
@@ -448,17 +450,16 @@ impl Pool {
     pub fn expire(&self, now: Time) -> crate::booking::Expired {
         let inner = &self.handle.inner;
         let now = inner.show(now);
-        let mut expired =
-            crate::booking::Expired { overdue: inner.refuse_overdue(now), ..Default::default() };
-        let mut room = false;
+        // Nobody is told before everything that ends at this instant has ended: a drain in between
+        // would choose by what is about to go.
+        let (overdue, mut room) = inner.refuse_overdue(now);
+        let mut expired = crate::booking::Expired { overdue, ..Default::default() };
         for mut lapsed in inner.ids.expire(now) {
             expired.leases.push((lapsed.id, lapsed.attempt, lapsed.value.rank));
             inner.tell(lapsed.value.told, LoadChange::Free);
             room |= inner.give_back(&mut lapsed.value);
         }
         expired.leases.sort();
-        // Nobody is told before everything that ends at this instant has ended: a drain in between
-        // would choose by what is about to go.
         let mut pairs = Vec::new();
         for lapsed in inner.holds.expire(now) {
             expired.holds.push((lapsed.id, lapsed.value.rank()));
@@ -467,9 +468,8 @@ impl Pool {
         expired.holds.sort();
         expired.peers = inner.expire_peers(now, &mut room);
         let marks: &mut Vec<WorkerId> = &mut expired.marks;
-        inner
-            .edit(|writer| Ok(writer.lapse_marks(now, marks)))
-            .expect("ending a mark is not refused");
+        let lapsed = inner.edit_untold(|writer| Ok(writer.lapse_marks(now, marks)));
+        room |= lapsed.expect("ending a mark is not refused").1;
         // A paired pool's drain before those that wait on it.
         pairs.iter().for_each(|pair| pair.signal_if(true));
         inner.signal_if(room);

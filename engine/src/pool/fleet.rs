@@ -71,17 +71,23 @@ impl Inner {
         &self,
         change: impl FnOnce(&mut Writer) -> Result<Edit, Error>,
     ) -> Result<Vec<Lost>, Error> {
-        let (lost, room) = {
-            let mut writer = self.writer.lock();
-            let edit = change(&mut writer)?;
-            if !edit.changed {
-                return Ok(Vec::new());
-            }
-            let room = edit.room;
-            (self.publish(&mut writer, edit), room)
-        };
+        let (lost, room) = self.edit_untold(change)?;
         self.signal_if(room);
         Ok(lost)
+    }
+
+    /// Edits and tells nobody; `true`: room may have appeared.
+    pub(crate) fn edit_untold(
+        &self,
+        change: impl FnOnce(&mut Writer) -> Result<Edit, Error>,
+    ) -> Result<(Vec<Lost>, bool), Error> {
+        let mut writer = self.writer.lock();
+        let edit = change(&mut writer)?;
+        if !edit.changed {
+            return Ok((Vec::new(), false));
+        }
+        let room = edit.room;
+        Ok((self.publish(&mut writer, edit), room))
     }
 
     /// Publishes the writer's view, then ends the lives of the ranks that left, then sends their

@@ -35,6 +35,12 @@ pub fn build(config: &Config, rejects: &RejectThresholds) -> Pool {
     if let Some(picker) = config.custom.picker {
         pool = pool.picker(Arc::new(Host(picker)));
     }
+    if let Some(classifier) = &config.custom.classifier {
+        pool = pool.classifier(Arc::new(Host(classifier.clone())));
+    }
+    if let Some(refresh) = config.custom.refresh {
+        pool = pool.refresh(refresh.after, Arc::new(Host(refresh)));
+    }
     let pool = pool.build().expect("valid settings");
     pool.reconcile(&config.fleet).expect("valid workers");
     pool

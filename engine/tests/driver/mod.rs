@@ -34,6 +34,8 @@ impl Driver {
 
     /// A pool, and a reference with settings of its own.
     pub fn against(config: Config, reference: Config) -> Driver {
+        // Whatever a driver that came to a difference has left behind.
+        host::take_seen();
         let rejects = RejectThresholds::default();
         let pool = build(&config, &rejects);
         let pair = config.pair.as_ref().map(|pair| {
@@ -80,10 +82,12 @@ impl Driver {
             for side in [Some(&mut self.own), self.pair.as_mut()].into_iter().flatten() {
                 std::mem::swap(&mut side.pool, &mut side.other);
             }
-            // Who waits is looked at before a newcomer is, at the newcomer's own time; and two
-            // pools of one host have one clock.
+            // The timers come first. Whoever is overdue is "refused at its time (the host's timer,
+            // or the next pass, whichever is first)": whether a call that looks at no queue, as a
+            // booking, brings a pass along is left open. Two pools of one host have one clock, also
+            // after one of them alone was shown an instant.
             if let Some(now) = op.now()
-                && now > self.model.clock()
+                && now > self.clock()
                 && (self.own.waits() || self.pair.is_some())
             {
                 self.pass(now).map_err(|why| format!("before {i}: {why}"))?;
@@ -108,6 +112,12 @@ impl Driver {
             left = left.map(|n| n - 1);
         }
         self.end()
+    }
+
+    /// The largest instant that both pools have seen.
+    fn clock(&self) -> Time {
+        let own = self.model.clock();
+        self.model.pair().map_or(own, |pair| pair.clock().min(own))
     }
 
     /// Time passes, at the pair first.
@@ -173,16 +183,14 @@ impl Driver {
     }
 
     fn step(&mut self, op: &Op) -> Result<(), Difference> {
-        if let Op::AdmitAs(id, _) = op
-            && self.model.held_ids().contains(id)
-        {
-            // A hold that is replaced gives its room back in the middle of a drain. Who of several
-            // classes gets it is not written down anywhere, and not compared.
-            self.step(&Op::TakeHold(*id))?;
-        }
         let epochs = (self.own.pool.epoch(), self.pair.as_ref().map(|side| side.pool.epoch()));
         let step = self.model.step(op);
         self.answer(op, step.outcome)?;
+        let seen = host::take_seen();
+        if !seen.is_empty() {
+            *self.own.seen.entry("classified").or_default() += 1;
+        }
+        same("what the classifier saw", seen, self.model.take_seen())?;
         let told = self.events();
         told.map_err(|why| format!("{why}\nwho waits then: {}", self.model.queue_in_words()))?;
         if step.epoch_moves && self.own.pool.epoch() == epochs.0 {
@@ -249,9 +257,19 @@ impl Driver {
 
     /// Compares who was let in and who was refused: at the pair first.
     fn events(&mut self) -> Result<(), Difference> {
-        if let (Some(pair), Some(model)) = (&mut self.pair, self.model.pair_mut()) {
-            pair.events(model).map_err(|why| format!("the pair: {why}"))?;
+        loop {
+            if let (Some(pair), Some(model)) = (&mut self.pair, self.model.pair_mut()) {
+                pair.events(model).map_err(|why| format!("the pair: {why}"))?;
+            }
+            self.own.events(&mut self.model)?;
+            if !self.model.tell_next() {
+                break;
+            }
+            *self.own.seen.entry("hold replaced").or_default() += 1;
         }
-        self.own.events(&mut self.model)
+        if let (Some(pair), Some(model)) = (&mut self.pair, self.model.pair()) {
+            pair.rest(model).map_err(|why| format!("the pair: {why}"))?;
+        }
+        self.own.rest(&self.model)
     }
 }

@@ -32,6 +32,13 @@ enum Told {
 }
 
 impl Asked {
+    fn is_over(&self) -> bool {
+        match self {
+            Asked::Value(admit) => !admit.is_waiting(),
+            Asked::Id(_, admit) => !admit.is_waiting(),
+        }
+    }
+
     fn look(&mut self) -> Option<Result<Told, Error>> {
         match self {
             Asked::Value(admit) => Some(admit.try_take()?.map(Told::Value)),
@@ -91,6 +98,8 @@ pub struct Side {
     waiting: BTreeMap<u64, Asked>,
     /// The ticket of this very step.
     newest: Option<u64>,
+    /// What some of them were told in this step.
+    told: BTreeMap<u64, Result<Told, Error>>,
     pub seen: Seen,
 }
 
@@ -117,6 +126,7 @@ impl Side {
             attempts: BTreeMap::new(),
             waiting: BTreeMap::new(),
             newest: None,
+            told: BTreeMap::new(),
             seen: BTreeMap::new(),
         }
     }
@@ -357,14 +367,36 @@ impl Side {
         }
     }
 
-    /// Compares who was let in and who was refused, in the reference's order.
-    pub fn events(&mut self, model: &mut Model) -> Result<(), Difference> {
-        let mut told = BTreeMap::new();
-        for (ticket, asked) in &mut self.waiting {
-            if let Some(result) = asked.look() {
-                told.insert(*ticket, result);
+    /// Takes all answers that there are. Whoever replaces a hold by that comes last, one by one:
+    /// what it gives back may let others in.
+    fn listen(&mut self, model: &Model) {
+        let replaces = |asked: &Asked| match asked {
+            Asked::Value(_) => false,
+            Asked::Id(id, _) => model.keeps_hold(*id),
+        };
+        let Side { waiting, told, .. } = self;
+        loop {
+            let mut last = None;
+            for (ticket, asked) in waiting.iter_mut() {
+                if told.contains_key(ticket) {
+                    continue;
+                }
+                if replaces(asked) {
+                    last = last.or(asked.is_over().then_some(*ticket));
+                } else if let Some(result) = asked.look() {
+                    told.insert(*ticket, result);
+                }
             }
+            let Some(ticket) = last else { break };
+            let asked = waiting.get_mut(&ticket).expect("it waits");
+            told.extend(asked.look().map(|result| (ticket, result)));
         }
+    }
+
+    /// Compares who was let in and who was refused, in the reference's order, until the reference
+    /// has nobody who could go.
+    pub fn events(&mut self, model: &mut Model) -> Result<(), Difference> {
+        self.listen(model);
         while let Some(event) = model.next_event() {
             let (ticket, pick) = match event {
                 Event::Admitted(ticket, pick) => (ticket, Ok(pick)),
@@ -380,9 +412,12 @@ impl Side {
                     Err(_) => "refused",
                 })
                 .or_default() += 1;
-            let Some(got) = told.remove(&ticket) else {
-                let told: Vec<_> =
-                    told.iter().map(|(t, r)| (*t, r.as_ref().map(|c| c.choice().rank))).collect();
+            let Some(got) = self.told.remove(&ticket) else {
+                let told: Vec<_> = self
+                    .told
+                    .iter()
+                    .map(|(t, r)| (*t, r.as_ref().map(|c| c.choice().rank)))
+                    .collect();
                 return differ(&format!("ticket {ticket}"), told, pick);
             };
             self.waiting.remove(&ticket);
@@ -403,6 +438,11 @@ impl Side {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Compares who waits after all that has happened in a step.
+    pub fn rest(&mut self, model: &Model) -> Result<(), Difference> {
         self.newest = None;
         for (what, met) in [
             ("ten wait", self.waiting.len() >= 10),
@@ -413,7 +453,7 @@ impl Side {
                 *self.seen.entry(what).or_default() += 1;
             }
         }
-        let left: Vec<String> = told
+        let left: Vec<String> = std::mem::take(&mut self.told)
             .into_iter()
             .map(|(ticket, got)| format!("{ticket}: {:?}", got.as_ref().map(Told::choice)))
             .collect();
@@ -487,9 +527,11 @@ impl Side {
         let (rank, over) = match got {
             Ok(choice) => (choice.rank, None),
             Err(Error::RowOverflow { rank }) => {
-                // Of its own rank, or of the one where room would have been set aside.
+                // Of its own rank, or of the one where room would have been set aside: then it fitted
+                // its own, whichever that was.
                 let own = pick.candidates.iter().any(|c| c.rank == *rank && !c.fits);
-                if own { (*rank, None) } else { (pick.candidates[0].rank, Some(*rank)) }
+                let fits = pick.candidates.iter().find(|c| c.fits).unwrap_or(&pick.candidates[0]);
+                if own { (*rank, None) } else { (fits.rank, Some(*rank)) }
             }
             Err(other) => return differ("answer", other, pick),
         };

@@ -39,7 +39,7 @@ impl Model {
         }
         let (ticket, turns) = self.queue.next(&self.view())?;
         let waiter = &self.queue.waiting[&ticket];
-        let (id, request) = (waiter.id, waiter.request.clone());
+        let (id, request) = (waiter.id, self.refreshed(ticket));
         let barred = self.queue.barred(ticket, &self.fleet);
         let class = waiter.class;
         match self.pick_in(class, &request, &barred) {
@@ -134,6 +134,9 @@ impl Model {
         {
             return Err(Error::UnknownClass { class: class.clone() }.into());
         }
+        let said = self.classify(request, &eligible)?;
+        let request = &said.request;
+        self.in_time(request)?;
         let view = self.view();
         let uncached = queue::uncached(&view, request, &eligible);
         let class = self.queue.policy.class(request.class.as_ref(), uncached);
@@ -167,6 +170,7 @@ impl Model {
             id,
             class,
             uncached,
+            costs: said.cost,
             arrived: self.clock,
             due,
             passed: 0,

@@ -14,6 +14,11 @@ impl Model {
     ) -> Result<(), Refusal> {
         self.acceptable(request)?;
         self.unknown(id)?;
+        self.in_time(request)
+    }
+
+    /// Whether its due time, if it has one that counts, is still to come.
+    pub(super) fn in_time(&self, request: &Request) -> Result<(), Refusal> {
         if !request.upstream && request.due.is_some_and(|due| self.clock >= due) {
             return Err(Error::DeadlineExceeded.into());
         }

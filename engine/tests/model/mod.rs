@@ -191,6 +191,8 @@ pub struct Model {
     newcomer: Option<(u64, Pick)>,
     /// The class of whoever was let in last.
     admitted_in: usize,
+    /// What the classifier has seen and nobody has asked about.
+    seen: Vec<custom::Seen>,
     /// Whether somebody who headed a class or a lane was withdrawn in this step.
     head_withdrawn: bool,
     monitor: Monitor,
@@ -201,6 +203,8 @@ pub struct Model {
     holds: Vec<u64>,
     /// Those that are kept under an id, and since when.
     held: BTreeMap<RequestId, (u64, Time)>,
+    /// Those that will replace one that is kept, by the ticket of whoever has not been told yet.
+    untold: BTreeMap<u64, (RequestId, u64)>,
 }
 
 impl Model {
@@ -216,11 +220,13 @@ impl Model {
             pair,
             holds: Vec::new(),
             held: BTreeMap::new(),
+            untold: BTreeMap::new(),
             config: Shared::new(config),
             queue: Queue::new(policy),
             tickets: 0,
             newcomer: None,
             admitted_in: 0,
+            seen: Vec::new(),
             head_withdrawn: false,
             fleet,
             thresholds: Thresholds::NONE,
@@ -376,13 +382,17 @@ impl Model {
         if let For::Leg(hold) = pending.of {
             self.bookings.remove(&hold);
         }
+        let ticket = match pending.of {
+            For::Waiter(ticket, _) => ticket,
+            _ => self.tickets.saturating_sub(1),
+        };
         if let For::Waiter(ticket, turns) = pending.of {
             self.admitted_in = self.queue.waiting[&ticket].class;
             self.queue.admitted(ticket, turns, rank, &self.fleet);
         }
         if let Some(offered) = pending.hold {
             let rank = hold.expect("room is set aside");
-            self.set_aside(rank, &offered, &pending.request, pending.id);
+            self.set_aside(rank, &offered, &pending.request, pending.id.map(|id| (id, ticket)));
         }
         if books {
             self.land(rank, chosen.load, pending.request, pending.id);

@@ -58,8 +58,8 @@ impl Model {
         true
     }
 
-    /// Whether a rank that `before` had latched is there and is no longer; or, if the `timers` run,
-    /// whether silence has ended a mark. (A latch that marks nobody ends without a trace.)
+    /// Whether a rank that `before` had latched is there and is no longer. Silence ends a latch for
+    /// whoever waits when the `timers` run.
     pub(super) fn unlatched(&self, before: &Model, timers: bool) -> bool {
         // Nothing was heard: nothing is latched.
         if before.monitor.heard.is_empty() {
@@ -68,10 +68,9 @@ impl Model {
         let ranks = before.fleet.ranks().into_iter();
         let mut there = ranks.filter(|r| before.fleet.life(*r) == self.fleet.life(*r));
         let (mut then, now) = (before.view(), self.view());
-        if timers {
-            return there.any(|r| then.monitor.marks(&then, r) && !now.monitor.marks(&now, r));
+        if !timers {
+            then.now = self.clock;
         }
-        then.now = self.clock;
         there.any(|r| then.monitor.latched(&then, r) && !now.monitor.latched(&now, r))
     }
 }

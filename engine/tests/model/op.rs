@@ -9,6 +9,7 @@ mod settings;
 
 use super::Config;
 use super::queue::Policy;
+pub(super) use draw::chain;
 use draw::*;
 pub use settings::config;
 use std::borrow::Cow;
@@ -125,6 +126,8 @@ pub struct Leg {
 pub enum LegRequest {
     /// What the room was set aside for, with these constraints.
     Same(Option<Arc<Constraints>>),
+    /// As much, with the hashes of this conversation by blocks of the pair's size.
+    Hashed(u64),
     /// Something else.
     Other(Box<Request>),
 }

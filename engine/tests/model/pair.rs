@@ -9,13 +9,16 @@
 //! - A hold that the cheapest rank's row cannot show refuses the request with `RowOverflow` of that
 //!   rank, as the booking would have been.
 //! - A hold that is kept under an id replaces one that is there; its lease is counted from then on.
+//!   That is when the host takes the answer, and not before: until then the admission may be
+//!   withdrawn, which leaves the old one as it was ("If it was already booked but not yet seen, the
+//!   booking is given back").
 //! - A leg in its hold's place is judged by the row without the hold; nothing but its rank is
 //!   looked at, so that the answer's other figures are of that rank alone.
 
 use super::answer::{LegPick, Outcome, Refusal};
 use super::choose::Pick;
 use super::limits::is_full;
-use super::op::{Leg, LegRequest, Nth, Op};
+use super::op::{Leg, LegRequest, Nth, Op, chain};
 use super::rows::Kind;
 use super::{For, Model, Pending, Scope};
 use std::collections::BTreeMap;
@@ -69,6 +72,13 @@ impl Model {
                 let mut request = pair.bookings[&self.holds[nth]].request.clone();
                 request.constraints = constraints.clone();
                 request
+            }
+            LegRequest::Hashed(conversation) => {
+                let pair = self.pair.as_ref().expect("a pair");
+                let mut request = pair.bookings[&self.holds[nth]].request.clone();
+                request.constraints = None;
+                let whole = request.isl.div_ceil(u64::from(pair.config.block_size));
+                request.prompt(chain(*conversation, whole.min(64)))
             }
         }
     }
@@ -166,17 +176,37 @@ impl Model {
         rank: Rank,
         offered: &Pick,
         request: &Request,
-        id: Option<RequestId>,
+        id: Option<(RequestId, u64)>,
     ) {
         let pair = self.pair.as_mut().expect("a pair");
         let chosen = offered.candidates.iter().find(|c| c.rank == rank).expect("a candidate");
         let charged = chosen.load.new_blocks(&pair.view().held(rank));
         let kind = Kind::Hold { charged };
-        let key = pair.put(kind, rank, chosen.load.clone(), at_decode(request));
+        let mut leg = at_decode(request);
+        if self.config.block_size != pair.config.block_size {
+            leg.prompt = None;
+        }
+        let key = pair.put(kind, rank, chosen.load.clone(), leg);
         match id {
             None => self.holds.push(key),
-            Some(id) => self.keep(id, key),
+            Some((id, ticket)) if self.held.contains_key(&id) => {
+                self.untold.insert(ticket, (id, key));
+            }
+            Some((id, _)) => self.keep(id, key),
         }
+    }
+
+    /// The first of those who were let in and whose hold replaces another takes its answer. False:
+    /// there is none. What happens next, the next events say.
+    pub fn tell_next(&mut self) -> bool {
+        let Some((_, (id, key))) = self.untold.pop_first() else { return false };
+        self.keep(id, key);
+        true
+    }
+
+    /// Whether a hold of `id` would replace another.
+    pub fn keeps_hold(&self, id: RequestId) -> bool {
+        self.held.contains_key(&id)
     }
 
     fn keep(&mut self, id: RequestId, key: u64) {

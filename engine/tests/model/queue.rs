@@ -18,11 +18,14 @@
 //! - Grants and turns count once somebody goes. A request that is refused at its turn costs its
 //!   class nothing and moves nothing.
 //! - Every pin has a lane, also one that names a worker only.
-//! - Up to L entries are looked at behind any blocked head. The protected one is the first of the
+//! - Up to L entries are looked at behind any blocked head, of a pin's lane too ("No waiter that
+//!   heads its class or lane, or is within L of the head, sleeps while its gate is open"): what is
+//!   said of the decode side may hold up the head alone. The protected one is the first of the
 //!   class outside the pins' lanes, if it has constraints of its own (or an adapter). Whoever stands
 //!   behind it, in a lane or not, passes it by going first. Once it was passed K times on ranks it
 //!   may use, the others choose among the ranks that it may not use, and wait if none of those may
-//!   be chosen. Their gate looks at all ranks as ever.
+//!   be chosen. Their gate looks at all ranks as ever. The head of a pin's lane is protected from
+//!   those of its lane: they all want its ranks, so that after K of them nobody goes before it.
 //! - Limits are asked of everybody who enters the queue: a newcomer that finds somebody waiting, of
 //!   any class, enters it, except that a class without thresholds never does, and one that never
 //!   queues only behind its own.
@@ -162,6 +165,8 @@ pub struct Waiting {
     pub uncached: u64,
     /// When it arrived.
     pub arrived: Time,
+    /// What serving it costs its class, if that is not its uncached tokens.
+    pub costs: Option<u64>,
     /// When it must have been admitted.
     pub due: Option<Time>,
     /// How often it was passed on a rank that it may use, while it was the head.
@@ -171,7 +176,7 @@ pub struct Waiting {
 impl Waiting {
     /// What serving it costs its class.
     pub fn cost(&self) -> u64 {
-        self.uncached.max(1)
+        self.costs.unwrap_or(self.uncached).max(1)
     }
 
     /// The pin in whose lane it waits.
@@ -312,6 +317,9 @@ impl Queue {
         {
             self.waiting.get_mut(&head).expect("waits").passed += 1;
         }
+        if let Some(head) = self.lane_head(ticket) {
+            self.waiting.get_mut(&head).expect("waits").passed += 1;
+        }
         self.turns = turns;
         self.turns.credit[class] -= cost;
         self.leave(ticket);
@@ -359,6 +367,14 @@ impl Queue {
         let head = line.iter().copied().find(|t| self.waiting[t].lane().is_none())?;
         let place = |t: u64| line.iter().position(|x| *x == t);
         (self.waiting[&head].constrained() && place(head) < place(ticket)).then_some(head)
+    }
+
+    /// The head of the pin's lane that `ticket` is in, if it is another one.
+    fn lane_head(&self, ticket: u64) -> Option<u64> {
+        let pin = self.waiting[&ticket].lane()?;
+        let line = self.line(self.waiting[&ticket].class);
+        let head = line.into_iter().find(|t| self.waiting[t].lane() == Some(pin))?;
+        (head != ticket).then_some(head)
     }
 
     /// The ranks that `ticket` must leave to the head before it.
@@ -409,16 +425,19 @@ impl Queue {
         is_full(&own, view.row(rank), view.fleet.capacity(rank)) || view.marked(rank)
     }
 
-    /// Who of `class` would go now: the first in line that can, among the first of each pin's lane
-    /// and those of the main lane that are within L of its first.
+    /// Who of `class` would go now: the first in line that can, among those that are within L of
+    /// the first of their lane.
     pub fn candidate(&self, class: usize, view: &View<'_>) -> Option<u64> {
         let line = self.line(class);
-        let heads = self.heads(class);
-        let main = line.iter().copied().filter(|t| self.waiting[t].lane().is_none());
-        let near: Vec<u64> = main.take(1 + LOOK_AHEAD).collect();
-        line.into_iter()
-            .filter(|t| heads.contains(t) || near.contains(t))
-            .find(|t| self.can_go(*t, view))
+        let mut before = Vec::new();
+        let near = line.into_iter().filter(|t| {
+            let lane = self.waiting[t].lane();
+            let ahead = before.iter().filter(|l| **l == lane).count();
+            before.push(lane);
+            let guarded = |head| self.waiting[&head].passed >= PASSES;
+            ahead <= LOOK_AHEAD && !self.lane_head(*t).is_some_and(guarded)
+        });
+        near.collect::<Vec<_>>().into_iter().find(|t| self.can_go(*t, view))
     }
 
     /// Who goes next, over all classes, and whose turn it is then.

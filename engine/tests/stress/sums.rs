@@ -1,31 +1,11 @@
 //! What threads put on ranks, and the plain sum of it.
 
+use crate::rng::Rng;
 use std::collections::{BTreeMap, HashSet};
 use vacancy::{Prompt, Rank, Request, Time};
 
 /// Tokens in a block, in all pools.
 pub const BLOCK: u32 = 16;
-
-/// SplitMix64.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// A prompt, decided by a number: the id of a request that has one.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +18,7 @@ pub struct Shape {
 
 impl Shape {
     pub fn of(number: u64) -> Shape {
-        let mut rng = Rng(number);
+        let mut rng = Rng::new(number);
         let isl = rng.below(200) as u32;
         let blocks = isl.div_ceil(BLOCK);
         let chain = (rng.chance(50) && blocks > 0).then(|| (rng.below(4) + 1, blocks));

@@ -223,10 +223,10 @@ fn request(demand: &Demand, hop: Hop, now: u64, due: Option<u64>) -> Request {
     request
 }
 
-/// The request of a demand's decode leg.
-fn leg(demand: &Demand, now: u64) -> Request {
+/// The request of a demand's decode leg, with its hashes if they are of blocks of that hop.
+fn leg(demand: &Demand, now: u64, hashed: bool) -> Request {
     let mut request = Request::new(demand.isl.into()).at(Time::from_nanos(now)).upstream();
-    if let Some(chain) = &demand.chain {
+    if let Some(chain) = demand.chain.as_ref().filter(|_| hashed) {
         request = request.prompt(Prompt::new(chain.clone()).expect("chains are valid"));
     }
     if !demand.leg.is_empty() {
@@ -245,7 +245,9 @@ impl World<'_> {
         let demand = &of.demand;
         let cached = demand.cached.iter().map(|&(w, r, blocks)| (Rank::new(w, r), blocks));
         let block_size = self.side(hop).ledger.block_size;
-        let chain = demand.chain.as_ref().map(|chain| Rc::from(&chain[..]));
+        // Hashes of blocks of another size say nothing of what is shared here.
+        let hashed = block_size == self.side(of.hop).ledger.block_size;
+        let chain = demand.chain.as_ref().filter(|_| hashed).map(|chain| Rc::from(&chain[..]));
         Record {
             what,
             rank,
@@ -556,7 +558,8 @@ impl World<'_> {
         let stage = std::mem::replace(&mut of.stage, Stage::Over);
         let Stage::In { booked, record, hold, tries } = stage else { unreachable!("it is in") };
         let (now, id) = (self.now, RequestId(client.into()));
-        let request = leg(&demand, now);
+        let [prefill, decode] = Hop::BOTH.map(|hop| self.side(hop).ledger.block_size);
+        let request = leg(&demand, now, prefill == decode);
         let (hold, hold_record) = match hold {
             None => (None, None),
             Some((Kept::Value(hold), record)) => (Some(*hold), Some(record)),

@@ -217,9 +217,8 @@ fn demand(rng: &mut Rng, hop: Hop, setup: &Setup, mix: &Mix) -> Demand {
         _ => rng.within(1, 150) as u32,
     };
     let block_size = setup.block_size[hop as usize];
-    let most = isl.div_ceil(*setup.block_size.iter().max().expect("there are two"));
+    let most = isl.div_ceil(block_size);
     let hashed = rng.chance(60) && most > 0;
-    let at = block_size;
     Demand {
         isl,
         chain: hashed.then(|| {
@@ -232,7 +231,7 @@ fn demand(rng: &mut Rng, hop: Hop, setup: &Setup, mix: &Mix) -> Demand {
             let n = rng.within(1, 2);
             (0..n)
                 .map(|_| {
-                    let blocks = rng.below(u64::from(isl.div_ceil(at)) + 2) as u32;
+                    let blocks = rng.below(u64::from(most) + 2) as u32;
                     (some_worker(rng, hop), rng.below(3) as u32, blocks)
                 })
                 .collect()
@@ -454,8 +453,7 @@ pub fn plan_about(seed: u64, about: Option<Fault>) -> Plan {
         HostCode { scorer: host(25), observer: host(20), classifier: host(50), sink: host(30) };
     let setup = Setup {
         seed,
-        // Pools that differ in it hold without hashes: `pairs.rs`.
-        block_size: [16, 16],
+        block_size: [16, rng.pick(&[16, 16, 32, 8])],
         track_blocks: rng.chance(60),
         track_prefill: rng.chance(30),
         holds: rng.chance(75),

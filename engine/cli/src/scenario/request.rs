@@ -215,10 +215,14 @@ pub fn put_thresholds(pool: &Pool, keys: &ThresholdKeys) -> Result<(), Error> {
 }
 
 /// The decode leg of a request that was admitted at the prefill hop: the same prompt and adapter,
-/// the constraints it brought for this hop, and nothing of what it said about the other one.
-pub fn leg(first: &Request, now: Time) -> Request {
+/// the constraints it brought for this hop, and nothing of what it said about the other one. Its
+/// hashes are of the first pool's blocks; where the second's have another size they say nothing.
+pub fn leg(first: &Request, now: Time, pools: [&Pool; 2]) -> Request {
     let mut leg = Request::new(first.isl).at(now).upstream();
-    leg.prompt = first.prompt.clone();
+    let [first_pool, second] = pools;
+    if first_pool.block_size() == second.block_size() {
+        leg.prompt = first.prompt.clone();
+    }
     leg.constraints = first.decode.clone();
     leg.lora = first.lora.clone();
     leg

@@ -360,13 +360,12 @@ impl Runner {
         let name = keys.name.as_str();
         let id = request::id_of(name);
         let admitted = self.names.get_mut(name).filter(|r| r.state == State::Admitted);
-        let Some((record, leg)) = admitted
-            .and_then(|r| r.request.as_ref().map(|q| request::leg(q, self.now)).map(|q| (r, q)))
-        else {
+        let Some((record, asked)) = admitted.and_then(|r| r.request.clone().map(|q| (r, q))) else {
             return self.of_name(name, Err(Error::UnknownRequest { id }));
         };
         let first = &self.stations[record.first()].pool;
         let pool = &self.stations[station].pool;
+        let leg = request::leg(&asked, self.now, [first, pool]);
         let placed = match first.take_hold(id) {
             None => pool.book_as(id, &leg),
             Some(hold) => pool.book_leg_as(id, hold, &leg).map_err(|refused| {

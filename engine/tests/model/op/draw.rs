@@ -232,7 +232,7 @@ pub(super) fn one_of_a_crowd(d: &mut dyn Dice, config: &Config) -> Request {
 /// Now and then a shared prompt, an adapter, or wishes for the decode hop.
 fn over_two_hops(d: &mut dyn Dice, config: &Config, mut r: Request) -> Request {
     if d.roll(2) == 1 {
-        let whole = r.isl.div_ceil(u64::from(config.block_size.max(pair(config).block_size)));
+        let whole = r.isl.div_ceil(u64::from(config.block_size));
         r = r.prompt(chain(u64::from(d.roll(3)), whole.min(64)));
     }
     if d.roll(8) == 7 {
@@ -246,7 +246,7 @@ fn over_two_hops(d: &mut dyn Dice, config: &Config, mut r: Request) -> Request {
 
 /// A chain whose hashes stand for the whole prefix up to them: two blocks that all prompts share,
 /// then those of one of three conversations.
-pub(super) fn chain(conversation: u64, blocks: u64) -> Prompt {
+pub(in super::super) fn chain(conversation: u64, blocks: u64) -> Prompt {
     let hash = |i: u64| if i < 2 { i + 1 } else { 1000 * (conversation + 1) + i };
     Prompt::new((0..blocks).map(hash).collect::<Vec<_>>()).expect("no hash twice")
 }
@@ -402,7 +402,8 @@ pub(super) fn event(d: &mut dyn Dice) -> LoadEvent {
 /// A decode leg: mostly of the very request that its room was set aside for.
 pub(super) fn leg(d: &mut dyn Dice, config: &Config, id: Option<RequestId>) -> Leg {
     let request = match d.roll(8) {
-        0..=4 => LegRequest::Same(None),
+        0..=3 => LegRequest::Same(None),
+        4 => LegRequest::Hashed(u64::from(d.roll(3))),
         5 | 6 => LegRequest::Same(Some(Arc::new(constraints(d)))),
         _ => LegRequest::Other(Box::new(request(d, pair(config)))),
     };

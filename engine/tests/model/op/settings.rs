@@ -1,9 +1,9 @@
 //! The settings of a pool, drawn.
 
-use super::super::custom::{Custom, Filter, Picker, Scorer};
+use super::super::custom::{Classifier, Custom, Filter, Gives, Picker, Refresh, Say, Scorer, When};
 use super::super::queue::Policy;
 use super::super::{Config, Scope};
-use super::draw::{TAINTS, class, of, policy, rarely, some, valid};
+use super::draw::{TAINTS, class, of, policy, rank, rarely, some, target, valid};
 use super::{Dice, Mixture};
 use std::time::Duration;
 use vacancy::{RouterId, Thresholds, Weights, WorkerSpec};
@@ -42,7 +42,33 @@ fn crowd(d: &mut dyn Dice) -> Config {
     }
     let buckets = vec![(0, "all".into())];
     config.policy = Some(Policy { default_family: "u".into(), buckets, classes });
+    config.custom.classifier = rarely(d, classifier);
+    config.custom.refresh = rarely(d, refresh);
     config
+}
+
+fn classifier(d: &mut dyn Dice) -> Classifier {
+    let when = of(d, &[When::Always, When::NoRoom, When::Above(16), When::Above(3)]);
+    let say = |d: &mut dyn Dice| match d.roll(12) {
+        0..=3 => Say::Class(of(d, &["e", "f", "u", "v", "e", "w"])),
+        4..=5 => Say::Due(of(d, &[20u64, 3, 0, 150]).checked_sub(1).map(Duration::from_millis)),
+        6..=8 => Say::Cost(of(d, &[1, 10, 100, 10, 1, 0])),
+        9 | 10 => Say::Target(some(d, target)),
+        _ => of(d, &[Say::Fails, Say::Panics]),
+    };
+    Classifier { when, says: (0..1 + d.roll(3)).map(|_| say(d)).collect() }
+}
+
+fn refresh(d: &mut dyn Dice) -> Refresh {
+    let after = Duration::from_millis(of(d, &[0, 5, 20]));
+    let gives = match d.roll(10) {
+        0..=5 => Gives::Blocks(rank(d), of(d, &[1.0, 4.0, 16.0, 0.5])),
+        6 => Gives::Nothing,
+        7 => Gives::NoAnswer,
+        8 => Gives::Invalid,
+        _ => Gives::Panics,
+    };
+    Refresh { after, gives }
 }
 
 fn plain(d: &mut dyn Dice) -> Config {
@@ -82,6 +108,8 @@ fn plain(d: &mut dyn Dice) -> Config {
                 )
             }),
             picker: rarely(d, |d| of(d, &[Picker::Dearest, Picker::Fails])),
+            classifier: rarely(d, classifier),
+            refresh: rarely(d, refresh),
         },
         policy: some(d, policy),
         class_room_only: d.roll(6) == 5,
@@ -110,10 +138,11 @@ fn paired(d: &mut dyn Dice) -> Config {
         }
     });
     let mut decode = plain(d);
-    decode.custom = Custom::default();
+    decode.custom = Custom { classifier: decode.custom.classifier.take(), ..Custom::default() };
     decode.mixture = Mixture::Pair;
-    // Hashes are of blocks of one size. Pools that differ in it are another test's (`pairs.rs`).
-    decode.block_size = config.block_size;
+    if d.roll(3) != 2 {
+        decode.block_size = config.block_size;
+    }
     decode.track_prefill = d.roll(4) == 3;
     decode.track_blocks = d.roll(8) != 7;
     decode.lease = of(d, &[None, Some(Duration::from_millis(300))]);
