@@ -382,7 +382,7 @@ impl<'a> Caller<'a> {
         let pair = gate.and_then(|gate| self.pair_of(gate));
         loop {
             if let Some((class, frac)) = pair
-                && let Consulted::NoRoom = self.inner.me().consult(request, class, frac)?
+                && let Consulted::NoRoom = self.inner.consult(request, class, frac)?
             {
                 return Ok(Tried::Closed(Closed { by: ClosedBy::Pair, until: Time::NEVER }));
             }
@@ -400,7 +400,7 @@ impl<'a> Caller<'a> {
                     if let Some((class, frac)) = pair
                         && let Some(landed) = into.as_mut().and_then(|p| p.landed.as_mut())
                     {
-                        match self.inner.me().hold_at_pair(request, class, frac) {
+                        match self.inner.hold_at_pair(request, class, frac) {
                             Ok(held) => *hold = held,
                             Err(failed) => {
                                 // Both land or neither does. The roll-back is told to all; only a
@@ -543,8 +543,8 @@ impl<'a> Caller<'a> {
 }
 
 impl Inner {
-    /// Itself, shared. Not on the path of a request that no pair judges.
-    fn me(&self) -> Arc<Inner> {
+    /// Itself, shared. Not on the path of a request: all threads write the count of references.
+    pub(crate) fn me(&self) -> Arc<Inner> {
         self.me.upgrade().expect("whoever calls holds a handle")
     }
 

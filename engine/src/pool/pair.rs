@@ -234,13 +234,13 @@ impl Inner {
     }
 
     /// The decode pool, if it is there.
-    fn decode_pool(self: &Arc<Self>, pair: &OwnPair) -> Option<Arc<Inner>> {
+    fn decode_pool(&self, pair: &OwnPair) -> Option<Arc<Inner>> {
         if let Some(known) = known(pair) {
             return Some(known);
         }
         // Host code: no lock is held.
         let found = (pair.resolver.as_ref()?)()?;
-        self.attach_pair(pair, &found.handle.inner);
+        self.me().attach_pair(pair, &found.handle.inner);
         Some(Arc::clone(&found.handle.inner))
     }
 
@@ -258,7 +258,7 @@ impl Inner {
     /// `NoEndpoints`: no rank that the pair declares meets the request's decode-side constraints.
     /// `PolicyFailed`: the host's own pair, or the resolver, panicked.
     pub(crate) fn consult(
-        self: &Arc<Self>,
+        &self,
         request: &Request,
         class: &Name,
         frac: f64,
@@ -289,7 +289,7 @@ impl Inner {
     /// `None`: the room has gone since it was checked. `Some`: asking failed, or the rank that has
     /// room has no bits to show what would be set aside.
     pub(crate) fn hold_at_pair(
-        self: &Arc<Self>,
+        &self,
         request: &Request,
         class: &Name,
         frac: f64,
@@ -379,26 +379,18 @@ impl Inner {
         }
     }
 
-    /// The cache of one decode fraction.
-    fn room_cache(&self, frac: f64) -> Arc<RoomCache> {
-        if let Some(cache) = self.room_caches.load().iter().find(|cache| cache.frac == frac) {
-            return Arc::clone(cache);
-        }
+    /// Makes the cache of one decode fraction, unless there is one.
+    #[cold]
+    fn make_room_cache(&self, frac: f64) {
         let cache =
             Arc::new(RoomCache { frac, witness: AtomicU64::new(0), no_room: AtomicU64::new(0) });
-        let mut out = Arc::clone(&cache);
         self.room_caches.rcu(|caches| {
             let mut caches = Vec::clone(caches);
-            match caches.iter().find(|known| known.frac == frac) {
-                Some(known) => out = Arc::clone(known),
-                None => {
-                    out = Arc::clone(&cache);
-                    caches.push(Arc::clone(&cache));
-                }
+            if caches.iter().all(|known| known.frac != frac) {
+                caches.push(Arc::clone(&cache));
             }
             caches
         });
-        out
     }
 
     /// Whether there is room for a request's decode leg under a class's decode fraction.
@@ -409,10 +401,10 @@ impl Inner {
         }
         // A column means something only in the view that it is looked up in: another policy here
         // moves it. Once asked for it is in every later one.
-        self.column_for(frac);
         let column = |view: &View| view.rules.column_for(frac).expect("it was asked for");
         let restricted = request.decode.as_ref().is_some_and(|c| c.restricts());
         if request.lora.is_some() || restricted {
+            self.column_for(frac);
             return with_arena(|arena| {
                 let guard = pin();
                 let view = self.view.load(&guard);
@@ -430,7 +422,13 @@ impl Inner {
                 }
             });
         }
-        let cache = self.room_cache(frac);
+        // Looked at where it lies: a count of references would be a line that all threads write.
+        let caches = self.room_caches.load();
+        let Some(cache) = caches.iter().find(|cache| cache.frac == frac) else {
+            self.column_for(frac);
+            self.make_room_cache(frac);
+            return self.room_for(request, frac);
+        };
         // Before the rows: a release that this epoch does not show is not in them either.
         let epoch = self.signal.epoch().as_u64() + 1;
         if cache.no_room.load(Ordering::Relaxed) == epoch {
