@@ -2,6 +2,9 @@
 //! needs a look at a rank is done in that walk: the load projected for the request, the ranks past
 //! the reject thresholds, those past the class's, the cost, the minimum.
 //!
+//! Where a request needs nothing of a rank but its row, blocks are glanced at instead, and only the
+//! cheapest are walked; see [`super::glance`].
+//!
 //! What a pass finds is a proposal. Nothing is booked here, nothing is waited for, and a row may
 //! change the moment after it was copied; the booking judges it again.
 #![forbid(unsafe_code)]

@@ -1,8 +1,10 @@
 //! The arithmetic of one block: 64 ranks judged, projected and compared in one walk.
 //!
 //! This file owns the formula of the cost; a back-end ([`super::backend`]) only says how a few
-//! lanes of it are loaded, added and compared. Nothing here reads a live table: the caller copies
-//! the rows of a block (relaxed scalar loads) into a plain buffer, and the walk runs on that.
+//! lanes of it are loaded, added and compared. A walk reads no live table: the caller copies the
+//! rows of a block (relaxed scalar loads) into a plain buffer, and the walk runs on that. A glance
+//! ([`glance`]) looks at each row once, and loads it itself: by a relaxed scalar load of its own as
+//! well, never several rows by one load.
 //!
 //! **Why costs are f64 in tokens, not blocks.** With the default weights every term of a cost in
 //! tokens (prefill tokens, prompt length, blocks times block size, three quarters of a block) is
