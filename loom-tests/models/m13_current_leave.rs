@@ -3,20 +3,14 @@
 //! if it passes for current.
 
 use super::load::prompts::index::RunView;
-use super::prompts::{Prompts, has};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use super::prompts::Versioned;
 use std::sync::Arc;
-use vacancy_loom_tests::explore::{reached, spawn};
+use vacancy_loom_tests::explore::spawn;
 
 pub(crate) const BRANCHES: &[&str] = &["before the leaver", "no longer current"];
 
-struct World {
-    prompts: Prompts,
-    version: AtomicU64,
-}
-
 pub(crate) fn run() {
-    let world = Arc::new(World { prompts: Prompts::new(), version: AtomicU64::new(0) });
+    let world = Arc::new(Versioned::new());
     let long: Arc<[u64]> = [1, 2, 3].into();
     world.prompts.gain(0, 0, &long, 0, 3);
     world.prompts.gain(0, 2, &long, 0, 3);
@@ -31,21 +25,12 @@ pub(crate) fn run() {
         let (world, long) = (world.clone(), long.clone());
         move || {
             world.prompts.lose(2, 2, &long, 2, 3);
-            // As `Versions::bump`.
-            world.version.fetch_add(1, Ordering::Release);
+            world.bump();
         }
     });
-    let version = world.version.load(Ordering::Acquire);
-    for run in &kept {
-        let found = has(run, 2);
-        if version == 0 {
-            reached("before the leaver");
-        } else if run.is_current() {
-            assert!(!found, "a run that was replaced passes for current");
-        } else {
-            reached("no longer current");
-        }
-    }
+    world.look(&kept, "before the leaver", |found| {
+        assert!(!found, "a run that was replaced passes for current");
+    });
     drop(guard);
     cutter.join().expect("who cuts ends");
     leaver.join().expect("who leaves ends");

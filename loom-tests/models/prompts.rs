@@ -2,7 +2,9 @@
 
 use super::grace::{Domain, Guard, Seat};
 use super::load::prompts::index::{PromptIndex, RunView};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use vacancy_loom_tests::explore::reached;
 
 pub(crate) struct Prompts {
     pub(crate) index: PromptIndex,
@@ -60,6 +62,39 @@ impl Prompts {
     /// How many blocks of `chain` the rank at `slot` holds, when all is done.
     pub(crate) fn at_rest(&self, slot: u32, chain: &[u64]) -> u32 {
         self.find(&self.pin(0), slot, chain).0
+    }
+}
+
+/// Prompts, and the version that who changes them moves afterwards, as a booking and a free do.
+pub(crate) struct Versioned {
+    pub(crate) prompts: Prompts,
+    version: AtomicU64,
+}
+
+impl Versioned {
+    pub(crate) fn new() -> Versioned {
+        Versioned { prompts: Prompts::new(), version: AtomicU64::new(0) }
+    }
+
+    /// As `Versions::bump`.
+    pub(crate) fn bump(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Looks at runs that were kept from before, with the version acquired first: `before` it moved;
+    /// after that `current` is told of those that are current whether rank 2 holds them.
+    pub(crate) fn look(&self, kept: &[RunView<'_>], before: &'static str, current: impl Fn(bool)) {
+        let version = self.version.load(Ordering::Acquire);
+        for run in kept {
+            let found = has(run, 2);
+            if version == 0 {
+                reached(before);
+            } else if run.is_current() {
+                current(found);
+            } else {
+                reached("no longer current");
+            }
+        }
     }
 }
 

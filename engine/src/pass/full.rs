@@ -236,18 +236,6 @@ pub(crate) fn pass(
     Pass::new(view, tools, guard, ask).run(rng)
 }
 
-/// The same, with every block weighed.
-#[cfg(test)]
-pub(crate) fn walked(
-    view: &View,
-    tools: &Tools<'_>,
-    guard: &Guard<'_>,
-    ask: &Ask<'_>,
-    rng: &mut Rng,
-) -> Verdict {
-    Pass::new(view, tools, guard, ask).walk(rng)
-}
-
 pub(crate) struct Pass<'a> {
     pub(super) view: &'a View,
     pub(super) tools: &'a Tools<'a>,
@@ -371,7 +359,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Weighs every block in turn.
-    fn walk(mut self, rng: &mut Rng) -> Verdict {
+    pub(super) fn walk(mut self, rng: &mut Rng) -> Verdict {
         let mut verdict = Verdict::default();
         let mut best = Best::new();
         let mut target = Best::new();

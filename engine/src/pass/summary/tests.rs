@@ -28,7 +28,7 @@ fn both(
     let by_summary = applies(view, &tools, &ask, &ask.terms());
     let picked = pick_for(view, &tools, &guard, &ask, &mut Rng::new(seed));
     let passed = full::pass(view, &tools, &guard, &ask, &mut Rng::new(seed));
-    let walked = full::walked(view, &tools, &guard, &ask, &mut Rng::new(seed));
+    let walked = full::Pass::new(view, &tools, &guard, &ask).walk(&mut Rng::new(seed));
     // Whether blocks are weighed or glanced at, a full pass finds the same.
     let told = |v: &Verdict| {
         let chosen = v.proposal.map(|p| (p.cost.to_bits(), p.by_sibling, p.class_room));
