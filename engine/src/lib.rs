@@ -86,6 +86,7 @@ mod fleet;
 mod grace;
 mod limits;
 mod load;
+mod lock;
 #[cfg(feature = "metrics")]
 pub mod metering;
 mod names;

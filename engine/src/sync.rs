@@ -9,7 +9,7 @@ pub(crate) mod atomic {
     };
 }
 
-pub(crate) use parking_lot::Mutex;
+pub(crate) use crate::lock::Mutex;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread_local;
 
