@@ -798,7 +798,10 @@ const MODELS: &[Model] = &[
             Control {
                 removed: "a_bump_publishes_nothing",
                 file: "fleet/seal.rs",
-                patches: &[("fetch_add(1, Ordering::Release)", "fetch_add(1, Ordering::Relaxed)")],
+                patches: &[(
+                    "            after(version, lane),\n            Ordering::Release,\n",
+                    "            after(version, lane),\n            Ordering::Relaxed,\n",
+                )],
                 fails_on: &[OLD, AT_REST],
             },
             Control {
@@ -824,7 +827,7 @@ const MODELS: &[Model] = &[
                 file: "fleet/seal.rs",
                 patches: &[(
                     "self.now[at].load(Ordering::Acquire)",
-                    "self.now[at].load(Ordering::Acquire) % 2 + 1",
+                    "(self.now[at].load(Ordering::Acquire) >> COUNT_AT) % 2 * 2 + 2",
                 )],
                 fails_on: &[OLD, AT_REST],
             },
@@ -832,8 +835,8 @@ const MODELS: &[Model] = &[
                 removed: "a_summary_publishes_nothing",
                 file: "fleet/seal.rs",
                 patches: &[(
-                    "        // Release: publishes the words.\n        self.seal.store(version << 1, Ordering::Release);",
-                    "        self.seal.store(version << 1, Ordering::Relaxed);",
+                    "        // Release: publishes the words.\n        self.seal.store(version, Ordering::Release);",
+                    "        self.seal.store(version, Ordering::Relaxed);",
                 )],
                 fails_on: &[OLD, AT_REST, MIXED],
             },
@@ -841,8 +844,8 @@ const MODELS: &[Model] = &[
                 removed: "a_look_does_not_acquire_the_seal",
                 file: "fleet/seal.rs",
                 patches: &[(
-                    "self.seal.load(Ordering::Acquire) == version << 1",
-                    "self.seal.load(Ordering::Relaxed) == version << 1",
+                    "self.seal.load(Ordering::Acquire) == version",
+                    "self.seal.load(Ordering::Relaxed) == version",
                 )],
                 fails_on: &[OLD, AT_REST, MIXED],
             },
@@ -883,7 +886,7 @@ const MODELS: &[Model] = &[
                 removed: "the_second_look_at_the_seal",
                 file: "fleet/seal.rs",
                 patches: &[(
-                    "        self.seal.load(Ordering::Relaxed) == version << 1\n",
+                    "        self.seal.load(Ordering::Relaxed) == version\n",
                     "        let _ = version;\n        true\n",
                 )],
                 fails_on: &[MIXED],
@@ -967,24 +970,34 @@ const MODELS: &[Model] = &[
         long: Some(3),
         controls: &[
             Control {
-                removed: "a_remembered_change_is_taken_for_another",
+                removed: "a_change_that_is_no_longer_named_is_left_out",
                 file: "fleet/seal.rs",
                 patches: &[(
-                    "            if word >> LANE_BITS != version {\n                return None;\n            }\n",
-                    "",
+                    "    if times > u64::from(NAMED) {\n        return None;\n    }\n",
+                    "    let times = times.min(u64::from(NAMED));\n",
                 )],
                 fails_on: &[OLD, AT_REST],
             },
             Control {
-                removed: "a_change_that_is_forgotten_is_left_out",
+                removed: "a_change_is_counted_and_then_named",
                 file: "fleet/seal.rs",
                 patches: &[
-                    ("to < from || to - from > MEMORY as u64", "to < from"),
                     (
-                        "            if word >> LANE_BITS != version {\n                return None;\n            }\n",
-                        "            if word >> LANE_BITS != version {\n                continue;\n            }\n",
+                        "            after(version, lane),\n            Ordering::Release,\n",
+                        "            version + (1 << COUNT_AT),\n            Ordering::Release,\n",
+                    ),
+                    (
+                        "            version = other;\n        }\n",
+                        "            version = other;\n        }\n        \
+                         now.fetch_add(((lane as u64) << 1).wrapping_sub(version % (1 << COUNT_AT)), Ordering::Release);\n",
                     ),
                 ],
+                fails_on: &[OLD, AT_REST],
+            },
+            Control {
+                removed: "a_lost_swap_is_not_tried_again",
+                file: "fleet/seal.rs",
+                patches: &[("            version = other;\n", "            break;\n")],
                 fails_on: &[OLD, AT_REST],
             },
         ],

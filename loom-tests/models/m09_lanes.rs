@@ -1,7 +1,7 @@
 //! Two lanes of one block change, on two threads, while a third brings a summary up to date by the
 //! lanes that are remembered to have changed.
 
-use super::fleet::seal::{Sealed, Turns, Versions};
+use super::fleet::seal::{Sealed, Turns, Versions, changed, is_as_late};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use vacancy_loom_tests::explore::{reached, spawn};
@@ -31,10 +31,10 @@ impl World {
         }
         let row = |lane: usize| self.rows[lane].load(Ordering::Relaxed);
         let amended = self.each.latest().and_then(|(known, mut rows)| {
-            if known >= version {
+            if is_as_late(known, version) {
                 return Some(rows);
             }
-            let changed = self.versions.changed(0, known, version)?;
+            let changed = changed(known, version)?;
             for lane in [0, 1] {
                 if changed >> lane & 1 == 1 {
                     rows[lane] = row(lane);

@@ -7,7 +7,7 @@ use vacancy_loom_tests::explore::{reached, spawn};
 
 pub(crate) const BRANCHES: &[&str] = &["found", "found nothing", "given to another meanwhile"];
 
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 struct World {
     turns: Turns,

@@ -110,11 +110,17 @@ impl Board {
             turns: Turns::new(),
             whole: Sealed::default(),
             each: Default::default(),
-            leasts: Default::default(),
+            leasts: std::array::from_fn(|_| AtomicU64::new(f64::INFINITY.to_bits())),
             counts: Default::default(),
             classes: blocks[0].classes.iter().map(|_| ClassCounts::default()).collect(),
             shelves: OnceLock::new(),
         }
+    }
+
+    /// The numbers of the blocks there are, as a set.
+    #[inline(always)]
+    pub(crate) fn places(&self) -> u64 {
+        (1 << self.blocks) - 1
     }
 
     /// Publishes what was found in block number `at` at `version`, unless what stands there is as
@@ -158,7 +164,7 @@ impl Board {
         let first = place(subject);
         let mut places = (0..PLACES).map(|n| &shelves[first ^ n]);
         let unused = places.find(|shelf| shelf.is_unused());
-        let shelf = unused.unwrap_or(&shelves[first ^ (any as usize % PLACES)]);
+        let shelf = unused.unwrap_or(&shelves[first ^ (place(any) % PLACES)]);
         (shelf, shelf.give(turn, subject))
     }
 }

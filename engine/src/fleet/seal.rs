@@ -8,21 +8,22 @@
 //! | looker, all blocks at once | [`Sealed::read_sum`]: the seal, *then* the versions | `put` |
 //!
 //! A result is believed only while its version is the current one, so it says what the rows said
-//! at some moment after the looker asked. Versions have 64 bits and only grow. A flag in their
-//! place would be cleared before somebody's change or after it, and stay wrong for ever.
+//! at some moment after the looker asked. Versions only grow. A flag in their place would be cleared
+//! before somebody's change or after it, and stay wrong for ever.
 //!
 //! Results are published under a sequence lock that nobody waits for: who finds [`Turn`] taken uses
-//! its own result and leaves the publishing to others. A seal is odd while its words are written,
-//! and grows with the version, so a reader that sees the same seal before and after has seen the
-//! words of one result.
+//! its own result and leaves the publishing to others. A seal is the version that its words are of,
+//! made odd while they are written, so a reader that sees the same seal before and after has seen
+//! the words of one result.
 //!
 //! One word of a result may be taken without that second look: what can stand in its place is the
 //! same word of a *later* result, which is as true. Only where a [`Shelf`] is given to another
 //! subject is the second look needed for one word as well.
 //!
-//! What has changed little need not be found anew: the lanes of the last few changes are remembered
-//! ([`Versions::changed`]). A change that is not remembered is never taken for none: each is asked
-//! for by its version, and only what carries that version counts.
+//! What has changed little need not be found anew: a version is one word that counts the changes and
+//! names the lanes of the last few ([`changed`]). They lie in the word itself, because a looker on
+//! another core gets both for one cache line on its way; and so no change can be counted and not
+//! named, or be named in the place of another.
 //!
 //! Sums: the versions of a span of blocks only grow, so if their sum is the one that was sealed,
 //! each of them is what it was, *provided* they are read after the seal: what the sealer had read
@@ -35,40 +36,79 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 /// Blocks whose versions lie together and whose results are also kept as one.
 pub(crate) const SPAN: usize = if MODELLED { 2 } else { 16 };
 
-/// Changes of a block that are remembered by lane.
-const MEMORY: usize = if MODELLED { 1 } else { 16 };
+/// Bits that name a lane.
+const LANE_BITS: u32 = 6;
 
-/// The versions of a span of blocks, and in which lanes the last changes were.
+/// Changes of a block whose lanes its version names. Two are a booking and its end on one thread
+/// between two looks of another.
+const NAMED: u32 = if MODELLED { 1 } else { 3 };
+
+/// Where a version's count of changes begins. Below it are the lanes, the latest lowest, and at the
+/// very bottom a bit that is never set: it makes a seal odd.
+///
+/// The count has 45 bits, goes round, and is compared the short way round. A result could be taken
+/// for a later one than it is only if its block had changed 2^44 times since (200 days of a million
+/// a second) and nobody had found it out of date all that time.
+const COUNT_AT: u32 = 1 + NAMED * LANE_BITS;
+
+/// The seal of what was never put.
+const NOTHING: u64 = 1;
+
+/// The versions of a span of blocks.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Versions {
     /// Dense: a pick reads them all, a change writes one.
     now: [AtomicU64; SPAN],
-    /// Per block, for a version (by its last bits) the version and the lane, in one word.
-    lanes: [[AtomicU64; MEMORY]; SPAN],
 }
 
-/// Bits of a remembered change that name its lane.
-const LANE_BITS: u32 = 6;
+/// The version after `version` and a change in a lane.
+#[inline(always)]
+fn after(version: u64, lane: usize) -> u64 {
+    let count = (version >> COUNT_AT).wrapping_add(1) << COUNT_AT;
+    let lanes = (version << LANE_BITS) | (lane as u64) << 1;
+    count | lanes & ((1 << COUNT_AT) - 2)
+}
+
+/// Whether `version` is `other` or comes after it.
+#[inline(always)]
+pub(crate) fn is_as_late(version: u64, other: u64) -> bool {
+    version.wrapping_sub(other) as i64 >= 0
+}
+
+/// The lanes of a block in which something has changed after version `from` and up to `to`;
+/// `None`: `to` does not name that many, or comes before.
+#[inline(always)]
+pub(crate) fn changed(from: u64, to: u64) -> Option<u64> {
+    // Both counts at the top of the word, so that the difference goes round with them.
+    let count = |version: u64| version >> COUNT_AT << COUNT_AT;
+    let times = count(to).wrapping_sub(count(from)) >> COUNT_AT;
+    if times > u64::from(NAMED) {
+        return None;
+    }
+    let lane = |nth: u64| to >> (1 + nth as u32 * LANE_BITS) & ((1 << LANE_BITS) - 1);
+    Some((0..times).fold(0, |set, nth| set | 1 << lane(nth)))
+}
 
 impl Versions {
     pub(crate) fn new() -> Versions {
-        Versions {
-            // From 1 on, so that a seal of 0 is valid for no version.
-            now: std::array::from_fn(|_| AtomicU64::new(1)),
-            lanes: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
-        }
+        Versions { now: std::array::from_fn(|_| AtomicU64::new(after(0, 0))) }
     }
 
     /// Says that something in a lane of a block has changed. Comes after the change itself.
     #[inline(always)]
     pub(crate) fn bump(&self, at: usize, lane: usize) {
+        let now = &self.now[at];
+        let mut version = now.load(Ordering::Relaxed);
         // Release: who reads the new version (`of`, `sum`) sees what was changed before it.
-        let version = self.now[at].fetch_add(1, Ordering::Release) + 1;
-        // Relaxed, and after: it is believed only if it carries the version asked for, which one
-        // caller alone was given.
-        self.lanes[at][version as usize % MEMORY]
-            .store(version << LANE_BITS | lane as u64, Ordering::Relaxed);
+        while let Err(other) = now.compare_exchange(
+            version,
+            after(version, lane),
+            Ordering::Release,
+            Ordering::Relaxed,
+        ) {
+            version = other;
+        }
     }
 
     /// Where a block's version lies, for who is going to move it.
@@ -84,29 +124,11 @@ impl Versions {
         self.now[at].load(Ordering::Acquire)
     }
 
-    /// The sum of all versions.
+    /// The sum of all versions. As each only grows, equal sums are of equal versions.
     #[inline(always)]
     fn sum(&self) -> u64 {
         // Acquire: as in `of`.
         self.now.iter().fold(0, |sum, one| sum.wrapping_add(one.load(Ordering::Acquire)))
-    }
-
-    /// The lanes of a block in which something has changed after version `from` and up to `to`, or
-    /// maybe later; `None`: not known (any more, or yet).
-    #[inline]
-    pub(crate) fn changed(&self, at: usize, from: u64, to: u64) -> Option<u64> {
-        if to < from || to - from > MEMORY as u64 {
-            return None;
-        }
-        let mut set = 0;
-        for version in from + 1..=to {
-            let word = self.lanes[at][version as usize % MEMORY].load(Ordering::Relaxed);
-            if word >> LANE_BITS != version {
-                return None;
-            }
-            set |= 1 << (word & ((1 << LANE_BITS) - 1));
-        }
-        Some(set)
     }
 }
 
@@ -143,14 +165,14 @@ impl Drop for Turn<'_> {
 /// `N` words that were found at one version of a block, or at one sum of versions.
 #[derive(Debug)]
 pub(crate) struct Sealed<const N: usize> {
-    /// Twice the version; one more while the words are being written; 0: nothing yet.
+    /// The version; odd while the words are being written, or if there are none yet.
     seal: AtomicU64,
     words: [AtomicU64; N],
 }
 
 impl<const N: usize> Default for Sealed<N> {
     fn default() -> Self {
-        Sealed { seal: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
+        Sealed { seal: AtomicU64::new(NOTHING), words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 }
 
@@ -159,7 +181,13 @@ impl<const N: usize> Sealed<N> {
     #[inline(always)]
     pub(crate) fn is_of(&self, version: u64) -> bool {
         // Acquire: pairs with the Release of `put`, for the words.
-        self.seal.load(Ordering::Acquire) == version << 1
+        self.seal.load(Ordering::Acquire) == version
+    }
+
+    /// The version of what stands there; a hint.
+    #[inline(always)]
+    pub(crate) fn version(&self) -> u64 {
+        self.seal.load(Ordering::Relaxed)
     }
 
     /// One word, after [`is_of`](Sealed::is_of).
@@ -195,7 +223,7 @@ impl<const N: usize> Sealed<N> {
         // is at least what it was for whoever sealed the sum.
         let seal = self.seal.load(Ordering::Acquire);
         let sum = versions.sum();
-        if seal == sum << 1 { Some((sum, self.unmixed(sum)?)) } else { None }
+        if seal == sum { Some((sum, self.unmixed(sum)?)) } else { None }
     }
 
     /// What was put last, whatever has changed since, and for which version.
@@ -203,10 +231,7 @@ impl<const N: usize> Sealed<N> {
     pub(crate) fn latest(&self) -> Option<(u64, [u64; N])> {
         // Acquire: as in `is_of`.
         let seal = self.seal.load(Ordering::Acquire);
-        if seal == 0 || seal & 1 == 1 {
-            return None;
-        }
-        Some((seal >> 1, self.unmixed(seal >> 1)?))
+        if seal & 1 == 1 { None } else { Some((seal, self.unmixed(seal)?)) }
     }
 
     /// The words, if the seal is still that of `version` once they were read.
@@ -222,29 +247,30 @@ impl<const N: usize> Sealed<N> {
         // Acquire: pairs with the Release fence of `put`: if a word is of a later result, the seal
         // is seen to have moved.
         fence(Ordering::Acquire);
-        self.seal.load(Ordering::Relaxed) == version << 1
+        self.seal.load(Ordering::Relaxed) == version
     }
 
     /// Publishes what was found at `version`, unless what stands there is as new. Whether it did.
     #[inline]
     pub(crate) fn put(&self, _turn: &Turn<'_>, version: u64, words: [u64; N]) -> bool {
-        if self.seal.load(Ordering::Relaxed) >= version << 1 {
+        let old = self.seal.load(Ordering::Relaxed);
+        if old != NOTHING && is_as_late(old, version) {
             return false;
         }
-        self.seal.store(version << 1 | 1, Ordering::Relaxed);
+        self.seal.store(version | 1, Ordering::Relaxed);
         // Release: pairs with the Acquire fence of `read`.
         fence(Ordering::Release);
         for (to, word) in self.words.iter().zip(words) {
             to.store(word, Ordering::Relaxed);
         }
         // Release: publishes the words.
-        self.seal.store(version << 1, Ordering::Release);
+        self.seal.store(version, Ordering::Release);
         true
     }
 
     /// Makes it empty. The caller sees to it that readers notice.
     fn wipe(&self) {
-        self.seal.store(0, Ordering::Relaxed);
+        self.seal.store(NOTHING, Ordering::Relaxed);
     }
 }
 
@@ -317,21 +343,50 @@ mod tests {
     fn the_lanes_of_the_last_changes_are_known_and_no_others() {
         let versions = Versions::new();
         let first = versions.of(3);
-        for lane in [5, 63, 0, 5, 5] {
-            versions.bump(3, lane);
+        assert_eq!(changed(first, first), Some(0));
+        let seen: Vec<u64> = [5, 63, 0, 5, 5]
+            .into_iter()
+            .map(|lane| {
+                versions.bump(3, lane);
+                versions.of(3)
+            })
+            .collect();
+        assert_eq!(changed(first, seen[0]), Some(1 << 5));
+        assert_eq!(changed(first, seen[2]), Some(1 << 5 | 1 << 63 | 1));
+        assert_eq!(changed(first, seen[3]), None, "the first one is forgotten");
+        assert_eq!(changed(seen[1], seen[4]), Some(1 << 5 | 1));
+        assert_eq!(changed(seen[4], seen[3]), None, "not backwards");
+        assert_eq!(versions.of(2), first, "another block has not changed");
+    }
+
+    #[test]
+    fn versions_grow_and_their_count_goes_round() {
+        let most = u64::MAX >> COUNT_AT << COUNT_AT;
+        // From lanes of the highest numbers to lane 0, and past the end of the count.
+        for start in [after(0, 63), most | (63 << 1), most - (1 << COUNT_AT)] {
+            let mut versions = vec![start];
+            for lane in [63, 63, 63, 0, 0, 0, 17] {
+                versions.push(after(versions[versions.len() - 1], lane));
+            }
+            for (n, &version) in versions.iter().enumerate() {
+                assert_eq!(version & 1, 0, "the bit of seals is left alone");
+                for &earlier in &versions[..n] {
+                    assert!(is_as_late(version, earlier) && !is_as_late(earlier, version));
+                    assert_ne!(version, earlier);
+                }
+            }
+            let three = [1 << 63, 1 << 63, 1 << 63, 1 | 1 << 63, 1 | 1 << 63, 1, 1 | 1 << 17];
+            for (n, lanes) in three.into_iter().enumerate().skip(2) {
+                assert_eq!(changed(versions[n - 2], versions[n + 1]), Some(lanes));
+            }
+            // A result is replaced, and found again, past the end as well.
+            let (turns, sealed) = (Turns::new(), Sealed::<1>::default());
+            for (n, &version) in versions.iter().enumerate() {
+                assert!(sealed.put(&turns.take().unwrap(), version, [n as u64]));
+                assert!(!sealed.put(&turns.take().unwrap(), version, [99]));
+                assert_eq!(sealed.read(version), Some([n as u64]));
+            }
         }
-        let last = versions.of(3);
-        assert_eq!(versions.changed(3, last, last), Some(0));
-        assert_eq!(versions.changed(3, first, last), Some(1 << 5 | 1 << 63 | 1));
-        assert_eq!(versions.changed(3, last - 2, last), Some(1 << 5));
-        assert_eq!(versions.changed(3, last, first), None, "not backwards");
-        assert_eq!(versions.changed(2, first, last), None, "another block has not changed");
-        for lane in 0..MEMORY {
-            versions.bump(3, lane);
-        }
-        let now = versions.of(3);
-        assert_eq!(versions.changed(3, last, now), Some((1 << MEMORY) - 1));
-        assert_eq!(versions.changed(3, last - 1, now), None, "the first one is forgotten");
     }
 
     #[test]

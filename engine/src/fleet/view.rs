@@ -4,11 +4,13 @@
 
 use crate::fleet::block::{Block, LANES, SlotId, lanes};
 use crate::fleet::board::Boards;
+use crate::fleet::seal::SPAN;
 use crate::fleet::spec::WorkerSpec;
 use crate::fleet::tags::Tags;
 use crate::limits::rules::{RejectScope, Rules};
 use crate::load::row::Limit;
 use crate::names::{Rank, WorkerId};
+use crate::prefetch::for_reading;
 use crate::sync::Arc;
 use crate::time::Time;
 use rustc_hash::FxHashMap;
@@ -239,7 +241,21 @@ pub(crate) struct View {
     pub(crate) ranks: u32,
 }
 
+/// Spans whose versions are asked for, at most.
+const SPANS_ASKED: usize = 8;
+const VERSIONS_PER_LINE: usize = 8;
+
 impl View {
+    /// Asks for the versions of all blocks, which a pick reads a few hundred instructions later and
+    /// other threads have moved meanwhile. Of a very large fleet for a part: asking costs as well.
+    #[inline(always)]
+    pub(crate) fn ask_for_versions(&self) {
+        for boards in self.boards.iter().take(SPANS_ASKED) {
+            let versions = &boards.any().versions;
+            (0..SPAN).step_by(VERSIONS_PER_LINE).for_each(|at| for_reading(versions.place(at)));
+        }
+    }
+
     pub(crate) fn new(rules: Arc<Rules>) -> View {
         View {
             generation: 0,

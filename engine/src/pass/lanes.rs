@@ -132,6 +132,15 @@ impl Terms {
         load + self.request * f64::from(requests)
     }
 
+    /// [`cost`](Self::cost), to the bit, by terms for a request without tokens and blocks.
+    #[inline(always)]
+    pub(crate) fn plain_cost(&self, row: u64, requests: u32) -> f64 {
+        debug_assert!(self.isl == 0.0 && self.prompt_blocks == 0.0 && !self.credit_on_blocks);
+        let load =
+            self.prefill * f64::from(row as u32) + self.blocks * f64::from((row >> 32) as u32);
+        load + self.request * f64::from(requests)
+    }
+
     /// Whether a rank's cost by these terms, without credit and held blocks, is its cost by `plain`
     /// [and what the request adds](Self::request): terms of the same pool, for a request without
     /// tokens and blocks.

@@ -61,7 +61,7 @@ use self::runs::Level;
 use crate::fleet::block::{SlotId, lanes};
 use crate::fleet::board::Board;
 use crate::fleet::eligible::Eligible;
-use crate::fleet::seal::SPAN;
+use crate::fleet::seal::{SPAN, changed};
 use crate::fleet::view::{BlockView, View};
 use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
@@ -70,6 +70,7 @@ use crate::names::Rank;
 use crate::pass::full::{self, Ask, Overlaps, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::lanes::Terms;
 use crate::pass::pick::{Rng, nth_set};
+use crate::prefetch::for_reading;
 use crate::sync::atomic::Ordering;
 use bumpalo::collections::Vec as ArenaVec;
 use smallvec::SmallVec;
@@ -138,8 +139,32 @@ struct Span<'a> {
     own: Option<&'a [Block; SPAN]>,
 }
 
+/// A span of blocks in which something has changed since it was summed up.
+struct Stale {
+    number: usize,
+    versions: [u64; SPAN],
+    /// Of the versions.
+    sum: u64,
+    /// The blocks that have changed.
+    blocks: u64,
+}
+
+/// The lowest of a span's costs, none of which is NaN.
+#[inline(always)]
+fn lowest(costs: &[f64; SPAN]) -> f64 {
+    // Side by side, as a vector holds them.
+    let less = |a: f64, b: f64| if a < b { a } else { b };
+    let (mut least, rest) =
+        costs.split_first_chunk::<4>().map(|(a, b)| (*a, b)).unwrap_or_default();
+    for four in rest.chunks_exact(4) {
+        least = std::array::from_fn(|i| less(four[i], least[i]));
+    }
+    less(less(least[0], least[1]), less(least[2], least[3]))
+}
+
 struct Pick<'a> {
     view: &'a View,
+    guard: &'a Guard<'a>,
     /// Whose boards are looked at.
     seat: usize,
     tools: &'a Tools<'a>,
@@ -176,7 +201,8 @@ impl<'a> Pick<'a> {
             added: terms.request(),
             rejects: !view.rules.reject.is_none(),
             overlaps: list.map(|list| Overlaps::resolve(view, list, arena)),
-            levels: runs::levels(view, tools, guard, ask, terms),
+            guard,
+            levels: ArenaVec::new_in(arena),
             spans: ArenaVec::with_capacity_in(view.boards.len(), arena),
             lowest: 0,
         }
@@ -192,25 +218,36 @@ impl<'a> Pick<'a> {
         let view = self.view;
         let mut contest = Contest::new(view.boards.len() + 8, self.tools.arena);
         let (mut full, mut may) = (0, 0);
+        let mut stale: SmallVec<[Stale; 2]> = SmallVec::new();
         for number in 0..view.boards.len() {
             let board = self.board(number);
             let span = match board.whole.read_sum(&board.versions) {
                 Some((sum, [min, counts])) => {
                     Span { min: f64::from_bits(min), counts: Counts(counts), sum, own: None }
                 }
-                None => self.sum_up(board, number),
+                None => {
+                    stale.push(self.stale(board, number));
+                    Span { min: f64::INFINITY, counts: Counts(0), sum: 0, own: None }
+                }
             };
-            full += span.counts.full();
-            may += span.counts.may();
-            if span.counts.straddles() {
+            self.spans.push(span);
+        }
+        // What has changed is on its way meanwhile.
+        self.levels = runs::levels(view, self.tools, self.guard, self.ask, self.terms);
+        for stale in &stale {
+            self.spans[stale.number] = self.sum_up(stale);
+        }
+        for number in 0..view.boards.len() {
+            let Span { min: plain, counts, .. } = self.spans[number];
+            full += counts.full();
+            may += counts.may();
+            if counts.straddles() {
                 return Err(Unsettled::Straddles);
             }
-            let Span { min: plain, counts, .. } = span;
             if plain + self.added < contest.bar() {
                 self.lowest = number * SPAN + counts.blocks().trailing_zeros() as usize % SPAN;
             }
             contest.group(plain + self.added, Group { level: None, span: number, plain, counts });
-            self.spans.push(span);
         }
         if !self.levels.is_empty() {
             self.weigh_runs(&mut contest, rng);
@@ -264,19 +301,32 @@ impl<'a> Pick<'a> {
         None
     }
 
-    /// Sums up a span in which something has changed, and publishes what was found.
+    /// The blocks of a span in which something has changed, and how; asks for the rows that have.
     #[inline(never)]
-    fn sum_up(&self, board: &Board, number: usize) -> Span<'a> {
-        let mut versions = [0; SPAN];
-        let (mut sum, mut stale) = (0, 0u64);
+    fn stale(&self, board: &Board, number: usize) -> Stale {
+        let (mut versions, mut sum, mut blocks) = ([0; SPAN], 0u64, 0u64);
         for (at, version) in versions.iter_mut().enumerate() {
             *version = board.versions.of(at);
-            sum += *version;
-            stale |= u64::from(!board.each[at].is_of(*version)) << at;
+            sum = sum.wrapping_add(*version);
+            blocks |= u64::from(!board.each[at].is_of(*version)) << at;
         }
-        let blocks = (1u64 << board.blocks) - 1;
+        blocks &= board.places();
+        for at in lanes(blocks) {
+            if let Some(changed) = changed(board.each[at].version(), versions[at]) {
+                let live = &self.view.blocks[number * SPAN + at].live;
+                lanes(changed).for_each(|lane| for_reading(&live.rows[lane]));
+            }
+        }
+        Stale { number, versions, sum, blocks }
+    }
+
+    /// Sums up a span in which something has changed, and publishes what was found.
+    #[inline(never)]
+    fn sum_up(&self, stale: &Stale) -> Span<'a> {
+        let &Stale { number, ref versions, sum, blocks } = stale;
+        let board = self.board(number);
         let mut fresh: SmallVec<[(usize, Block); 2]> = SmallVec::new();
-        for at in lanes(stale & blocks) {
+        for at in lanes(blocks) {
             fresh.push((at, self.sum_up_block(board, number * SPAN + at, versions[at])));
         }
         let Some(turn) = board.turns.take() else { return self.on_its_own(board, number, &fresh) };
@@ -285,17 +335,12 @@ impl<'a> Pick<'a> {
             board.note(&turn, *at, versions[*at], block.words(), told);
         }
         // By now the board says all there is to say, of these versions or later ones.
-        let mut leasts = [f64::INFINITY; SPAN];
-        let mut counts = Counts(0);
-        for (at, least) in leasts.iter_mut().enumerate().take(board.blocks) {
-            *least = f64::from_bits(board.leasts[at].load(Ordering::Relaxed));
-            counts.add(Counts(board.counts[at].load(Ordering::Relaxed)));
-        }
-        let min = leasts.iter().fold(f64::INFINITY, |min, &one| if one < min { one } else { min });
-        for (at, &least) in leasts.iter().enumerate() {
-            if least == min {
-                counts.tie(at, Counts(board.counts[at].load(Ordering::Relaxed)).ties());
-            }
+        let leasts = board.leasts.each_ref().map(|one| f64::from_bits(one.load(Ordering::Relaxed)));
+        let each = board.counts.each_ref().map(|one| Counts(one.load(Ordering::Relaxed)));
+        let min = lowest(&leasts);
+        let mut counts = Counts::of_all(&each);
+        for at in lanes(self.tools.kernel.within(&board.leasts, 0.0, min) & board.places()) {
+            counts.tie(at, each[at].ties());
         }
         board.whole.put(&turn, sum, [min.to_bits(), counts.0]);
         Span { min, counts, sum, own: None }
@@ -305,10 +350,10 @@ impl<'a> Pick<'a> {
     #[cold]
     fn on_its_own(&self, board: &Board, number: usize, fresh: &[(usize, Block)]) -> Span<'a> {
         let mut own = [Block::NONE; SPAN];
-        let (mut counts, mut min, mut sum) = (Counts(0), f64::INFINITY, 0);
+        let (mut counts, mut min, mut sum) = (Counts(0), f64::INFINITY, 0u64);
         for (at, block) in own.iter_mut().enumerate() {
             let version = board.versions.of(at);
-            sum += version;
+            sum = sum.wrapping_add(version);
             if at < board.blocks {
                 let known = fresh.iter().find(|fresh| fresh.0 == at).map(|fresh| fresh.1);
                 let b = number * SPAN + at;
@@ -388,7 +433,7 @@ impl<'a> Pick<'a> {
             }
             None => self.tools.kernel.within(&board.leasts, added, bar),
         };
-        within & ((1 << board.blocks) - 1)
+        within & board.places()
     }
 
     /// The cost of one rank as its row stands; `None`: it is above `bar`, or the rank is full.
@@ -432,6 +477,9 @@ impl<'a> Pick<'a> {
     fn propose(&self, slot: SlotId, forgone: Option<(Rank, f64)>) -> Option<Proposal> {
         let block = self.view.block(slot);
         let lane = slot.lane();
+        if self.ask.books {
+            block.live.prefetch(lane);
+        }
         let row = block.live.row(lane);
         let full = row.exceeds(self.limit(block, lane));
         if full && !self.stands_by_sibling(block, lane, row) {

@@ -91,6 +91,7 @@ pub(crate) enum Released {
 }
 
 /// A pool's room signal. See the head of this file for the protocol.
+#[repr(align(128))]
 pub(crate) struct RoomSignal {
     word: AtomicU64,
     /// Who can register. Replaced by [`RoomSignal::add_party`] under `writers`, read without a lock.

@@ -8,11 +8,12 @@ use super::Pick;
 use super::contest::Counts;
 use crate::fleet::block::lanes;
 use crate::fleet::board::Board;
-use crate::fleet::seal::{SPAN, Sealed};
+use crate::fleet::seal::{SPAN, Sealed, changed, is_as_late};
 use crate::fleet::view::{BlockView, Limits};
 use crate::limits::rules::RejectScope;
 use crate::pass::full::stand_by_sibling;
 use crate::pass::lanes::{Column, Inputs};
+use crate::sync::atomic::Ordering;
 
 /// Lanes up to which they are looked at one by one rather than walked.
 const FEW: u32 = 28;
@@ -99,10 +100,10 @@ impl Pick<'_> {
         let each = &board.each[b % SPAN];
         if let Some((known, words)) = each.latest() {
             // A later one than was asked for will do: it is as true.
-            if known >= version {
+            if is_as_late(known, version) {
                 return Block::of(words);
             }
-            if let Some(changed) = board.versions.changed(b % SPAN, known, version)
+            if let Some(changed) = changed(known, version)
                 && let Some(block) = self.amended(board, b, Block::of(words), changed)
             {
                 return block;
@@ -228,7 +229,7 @@ impl Pick<'_> {
         };
         let looked = holders & block.may;
         if let Some((known, words)) = known.and_then(Sealed::latest)
-            && let Some(changed) = board.versions.changed(at, known, version)
+            && let Some(changed) = changed(known, version)
         {
             let old = Holders::of(words);
             // Others may have come to be candidates, or not to be, by a change elsewhere.
@@ -256,16 +257,23 @@ impl Pick<'_> {
     #[inline(always)]
     fn plain_cost(&self, b: usize, lane: usize) -> f64 {
         let row = self.view.blocks[b].live.row(lane);
-        self.tools.plain.cost(row.bits(), 0.0, 0, self.requests(b, lane))
+        self.tools.plain.plain_cost(row.bits(), self.requests(b, lane))
     }
 
     /// The lowest plain cost among some lanes, and who has it.
     pub(super) fn one_by_one(&self, b: usize, candidates: u64) -> (f64, u64) {
-        let live = &self.view.blocks[b].live;
+        let live = &*self.view.blocks[b].live;
+        let plain = self.tools.plain;
         let (mut min, mut ties) = (f64::INFINITY, 0);
         for lane in lanes(candidates) {
-            let cost = self.plain_cost(b, lane);
-            if cost > min || live.row(lane).is_dead() {
+            let row = live.row(lane);
+            let requests = if plain.prices_requests() {
+                live.requests[lane].load(Ordering::Relaxed)
+            } else {
+                0
+            };
+            let cost = plain.plain_cost(row.bits(), requests);
+            if cost > min || row.is_dead() {
                 continue;
             }
             ties = if cost < min { 0 } else { ties } | 1 << lane;

@@ -57,6 +57,13 @@ impl Counts {
         self.0 = (self.0 + (block.0 & 0xffff_ffff)) | block.0 & Counts::STRADDLES;
     }
 
+    /// The counts of a span's blocks together, but not their ties.
+    #[inline(always)]
+    pub(super) fn of_all(blocks: &[Counts; SPAN]) -> Counts {
+        let sum = blocks.iter().fold(0, |sum, one| sum + (one.0 & 0xffff_ffff));
+        Counts(sum | blocks.iter().fold(0, |all, one| all | one.0) & Counts::STRADDLES)
+    }
+
     /// Counts in the ties of other blocks of the span.
     pub(super) fn join(&mut self, others: Counts) {
         self.0 = (self.0 + (others.0 & 0x7fff << 32)) | others.0 & 0xffff << 48;

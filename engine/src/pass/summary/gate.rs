@@ -62,7 +62,8 @@ impl Pick<'_> {
             for at in (0..board.blocks).filter(|at| stale >> at & 1 == 1) {
                 counts.each[at].put(&turn, versions[at], [found[at]]);
             }
-            counts.whole.put(&turn, versions.iter().sum(), [full]);
+            let sum = versions.iter().fold(0u64, |sum, &one| sum.wrapping_add(one));
+            counts.whole.put(&turn, sum, [full]);
         }
         full as u32
     }

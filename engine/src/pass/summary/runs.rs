@@ -105,8 +105,8 @@ impl Pick<'_> {
                 continue;
             }
             let board = self.board(number);
-            let blocks = l.run.blocks((number / SPANS) as u32) >> (number % SPANS * SPAN)
-                & ((1 << board.blocks) - 1);
+            let blocks =
+                l.run.blocks((number / SPANS) as u32) >> (number % SPANS * SPAN) & board.places();
             let within = blocks & self.within(number, saved, bar);
             if more_than(FEW, within) {
                 let here = Here { level, number, blocks, within, saved };
@@ -244,7 +244,7 @@ impl Pick<'_> {
         let (b, lane) = (slot.block(), slot.lane());
         let block = &*self.view.blocks[b];
         let row = block.live.row(lane);
-        let cost = self.tools.plain.cost(row.bits(), 0.0, 0, self.requests(b, lane)) + saved;
+        let cost = self.tools.plain.plain_cost(row.bits(), self.requests(b, lane)) + saved;
         if cost <= contest.bar() && self.may(block, lane, row) {
             contest.slot(cost, slot, rng);
         }
