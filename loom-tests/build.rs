@@ -29,8 +29,8 @@ fn main() {
     let mut problems = Vec::new();
     for model in MODELS {
         let bound = format!(
-            "vacancy_loom_tests::explore::Bound {{ short: {:?}, long: {:?} }}",
-            model.short, model.long
+            "vacancy_loom_tests::explore::Bound {{ short: {:?}, gate: {:?}, long: {:?} }}",
+            model.short, model.gate, model.long
         );
         if !controls {
             let name = format!("model_{}_{}", model.number, model.sentence);

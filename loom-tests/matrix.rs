@@ -9,8 +9,10 @@ struct Model {
     support: &'static [&'static str],
     /// The engine's files that it runs on, from `engine/src`.
     engine: &'static [&'static str],
-    /// Pre-emptions explored in an ordinary run, and in a long one; `None`: all.
+    /// Pre-emptions explored in an ordinary run, in the gate, and in a long run, which is started by
+    /// hand; `None`: all.
     short: Option<usize>,
+    gate: Option<usize>,
     long: Option<usize>,
     controls: &'static [Control],
 }
@@ -106,6 +108,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -219,6 +222,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: Some(5),
         long: Some(5),
         controls: &[Control {
             removed: "the_queue_withdraws_while_somebody_waits",
@@ -237,6 +241,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["room/signal.rs", "room/turn.rs", "room/park.rs"],
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -287,6 +292,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: Some(4),
         long: Some(4),
         controls: &[
             Control {
@@ -367,6 +373,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[Control {
             removed: "two_releases_given_back_without_a_drain",
@@ -385,6 +392,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[Control {
             removed: "a_cancelled_head_does_not_drain",
@@ -403,6 +411,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["queue/baton.rs"],
         short: Some(3),
+        gate: Some(4),
         long: Some(4),
         controls: &[
             Control {
@@ -477,6 +486,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: ROWS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -521,6 +531,7 @@ const MODELS: &[Model] = &[
         support: &["seats"],
         engine: &["grace.rs", "load/row.rs", "load/slot.rs"],
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -586,6 +597,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -634,6 +646,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: ROWS,
         short: None,
+        gate: None,
         long: None,
         controls: &[Control {
             removed: "a_selection_judges_a_value_it_does_not_replace",
@@ -652,6 +665,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -720,6 +734,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["names.rs", "time.rs", "load/row.rs", "load/slot.rs", "load/ids.rs"],
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -749,6 +764,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: ROWS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -784,6 +800,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(1),
+        gate: Some(2),
         long: Some(2),
         controls: &[
             Control {
@@ -897,6 +914,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(1),
+        gate: Some(2),
         long: Some(2),
         controls: &[
             Control {
@@ -926,6 +944,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["fleet/seal.rs", "room/signal.rs", "room/turn.rs", "room/park.rs"],
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -964,6 +983,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -996,6 +1016,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(1),
+        gate: Some(2),
         long: Some(2),
         controls: &[
             Control {
@@ -1049,6 +1070,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1096,6 +1118,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1122,6 +1145,7 @@ const MODELS: &[Model] = &[
         support: &["seats"],
         engine: &["grace.rs", "load/row.rs", "load/slot.rs"],
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1184,6 +1208,7 @@ const MODELS: &[Model] = &[
         support: &["seats"],
         engine: &["grace.rs"],
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1252,6 +1277,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1305,6 +1331,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1355,6 +1382,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1402,6 +1430,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1440,6 +1469,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(3),
+        gate: Some(5),
         long: None,
         controls: &[
             Control {
@@ -1484,6 +1514,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1522,6 +1553,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1557,6 +1589,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1580,6 +1613,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: CHARGED,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1648,6 +1682,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1705,6 +1740,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1743,6 +1779,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1790,6 +1827,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[Control {
             removed: "an_array_is_given_up_at_once",
@@ -1815,6 +1853,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1844,6 +1883,7 @@ const MODELS: &[Model] = &[
         support: &["pool", "m14_baton_polled"],
         engine: QUEUE,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[Control {
             removed: "a_cancelled_holder_drops_the_baton",
@@ -1862,6 +1902,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: Some(4),
         long: Some(4),
         controls: &[Control {
             removed: "a_newcomer_does_not_tell_the_own_queue_of_its_roll_back",
@@ -1877,6 +1918,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[Control {
             removed: "a_hold_that_was_never_delivered_is_taken_back_quietly",
@@ -1895,6 +1937,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1933,6 +1976,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1971,6 +2015,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -2012,6 +2057,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: ROWS,
         short: None,
+        gate: None,
         long: None,
         controls: &[Control {
             removed: "the_sibling_is_looked_at_before_the_landing_only",

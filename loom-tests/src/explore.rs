@@ -100,8 +100,32 @@ pub fn reached(branch: &'static str) {
 pub struct Bound {
     /// Pre-emptions explored in an ordinary test run; `None`: all.
     pub short: Option<usize>,
+    /// Pre-emptions explored with `LOOM_LONG=gate`; `None`: all.
+    pub gate: Option<usize>,
     /// Pre-emptions explored with `LOOM_LONG=1`; `None`: all.
     pub long: Option<usize>,
+}
+
+/// Which of its bounds a model is explored to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    Short,
+    Gate,
+    Long,
+}
+
+impl Length {
+    /// # Panics
+    ///
+    /// If `LOOM_LONG` is neither `0`, `gate` nor `1`: a misspelt one would pass for a long run.
+    fn asked_for() -> Length {
+        match std::env::var("LOOM_LONG").as_deref() {
+            Err(_) | Ok("0") => Length::Short,
+            Ok("gate") => Length::Gate,
+            Ok("1") => Length::Long,
+            Ok(other) => panic!("LOOM_LONG is {other:?}, and neither 0, gate nor 1"),
+        }
+    }
 }
 
 fn builder(bound: Option<usize>) -> loom::model::Builder {
@@ -111,13 +135,19 @@ fn builder(bound: Option<usize>) -> loom::model::Builder {
     builder
 }
 
-fn long() -> bool {
-    std::env::var("LOOM_LONG").is_ok_and(|long| long == "1")
-}
-
-/// Runs the model over its interleavings, and checks that each of `branches` was reached.
+/// Runs the model over its interleavings, and checks that each of `branches` was reached. In the
+/// gate, which has the ordinary run as well, nothing is run twice to one bound.
 pub fn model(bound: Bound, branches: &[&str], run: fn()) {
-    let bound = if long() { bound.long } else { bound.short };
+    let length = Length::asked_for();
+    if length == Length::Gate && bound.gate == bound.short {
+        println!("no further than in an ordinary run");
+        return;
+    }
+    let bound = match length {
+        Length::Short => bound.short,
+        Length::Gate => bound.gate,
+        Length::Long => bound.long,
+    };
     let began = Instant::now();
     let runs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&runs);
@@ -191,7 +221,10 @@ fn inside(bound: Bound, run: fn()) {
         let mut builder = builder(bound);
         // A control that finds nothing in so many is taken for green, and that is a failure. (In
         // interleavings and not in seconds: a machine may be stopped for a minute.)
-        builder.max_permutations = Some(if long() { 2_000_000 } else { 200_000 });
+        builder.max_permutations = Some(match Length::asked_for() {
+            Length::Short | Length::Gate => 200_000,
+            Length::Long => 2_000_000,
+        });
         builder.check(move || {
             RUNS.fetch_add(1, Ordering::Relaxed);
             once(run);
