@@ -1470,7 +1470,7 @@ const MODELS: &[Model] = &[
         engine: PROMPTS,
         short: Some(3),
         gate: Some(5),
-        long: None,
+        long: Some(8),
         controls: &[
             Control {
                 removed: "a_merge_does_not_take_the_lower_runs_lock",
