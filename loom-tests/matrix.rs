@@ -9,8 +9,10 @@ struct Model {
     support: &'static [&'static str],
     /// The engine's files that it runs on, from `engine/src`.
     engine: &'static [&'static str],
-    /// Pre-emptions explored in an ordinary run, and in a long one; `None`: all.
+    /// Pre-emptions explored in an ordinary run, in the gate, and in a long run, which is started by
+    /// hand; `None`: all.
     short: Option<usize>,
+    gate: Option<usize>,
     long: Option<usize>,
     controls: &'static [Control],
 }
@@ -106,6 +108,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -219,6 +222,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: Some(5),
         long: Some(5),
         controls: &[Control {
             removed: "the_queue_withdraws_while_somebody_waits",
@@ -237,6 +241,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["room/signal.rs", "room/turn.rs", "room/park.rs"],
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -287,6 +292,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: Some(4),
         long: Some(4),
         controls: &[
             Control {
@@ -367,6 +373,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[Control {
             removed: "two_releases_given_back_without_a_drain",
@@ -385,6 +392,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[Control {
             removed: "a_cancelled_head_does_not_drain",
@@ -403,6 +411,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["queue/baton.rs"],
         short: Some(3),
+        gate: Some(4),
         long: Some(4),
         controls: &[
             Control {
@@ -477,6 +486,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: ROWS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -521,6 +531,7 @@ const MODELS: &[Model] = &[
         support: &["seats"],
         engine: &["grace.rs", "load/row.rs", "load/slot.rs"],
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -586,6 +597,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -634,6 +646,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: ROWS,
         short: None,
+        gate: None,
         long: None,
         controls: &[Control {
             removed: "a_selection_judges_a_value_it_does_not_replace",
@@ -652,6 +665,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -720,6 +734,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["names.rs", "time.rs", "load/row.rs", "load/slot.rs", "load/ids.rs"],
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -749,6 +764,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: ROWS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -784,6 +800,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(1),
+        gate: Some(2),
         long: Some(2),
         controls: &[
             Control {
@@ -900,6 +917,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(1),
+        gate: Some(2),
         long: Some(2),
         controls: &[
             Control {
@@ -929,6 +947,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["fleet/seal.rs", "room/signal.rs", "room/turn.rs", "room/park.rs"],
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -967,6 +986,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1009,6 +1029,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(1),
+        gate: Some(2),
         long: Some(2),
         controls: &[
             Control {
@@ -1062,6 +1083,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1109,6 +1131,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1135,6 +1158,7 @@ const MODELS: &[Model] = &[
         support: &["seats"],
         engine: &["grace.rs", "load/row.rs", "load/slot.rs"],
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1197,6 +1221,7 @@ const MODELS: &[Model] = &[
         support: &["seats"],
         engine: &["grace.rs"],
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1265,6 +1290,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1318,6 +1344,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1368,6 +1395,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1415,6 +1443,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1453,7 +1482,8 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(3),
-        long: None,
+        gate: Some(5),
+        long: Some(8),
         controls: &[
             Control {
                 removed: "a_merge_does_not_take_the_lower_runs_lock",
@@ -1497,6 +1527,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1535,6 +1566,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1570,6 +1602,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1593,6 +1626,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: CHARGED,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1661,6 +1695,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1718,6 +1753,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[
             Control {
@@ -1756,6 +1792,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1803,15 +1840,23 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[Control {
             removed: "an_array_is_given_up_at_once",
             file: "load/prompts/table.rs",
-            patches: &[(
-                "            if !domain.passed(stamp) {\n                return true;\n            }\n",
-                "",
-            )],
-            fails_on: &[LESS, UNORDERED],
+            patches: &[
+                (
+                    "            if !domain.passed(stamp) {\n                return true;\n            }\n",
+                    "",
+                ),
+                // Wiped and not freed: what a freed one reads as would be up to the allocator.
+                (
+                    "                // SAFETY: as above.\n                drop(unsafe { Box::from_raw(places) });\n            }\n            false",
+                    "                unsafe { &*places }.clear();\n            }\n            false",
+                ),
+            ],
+            fails_on: &[LESS],
         }],
     },
     Model {
@@ -1821,6 +1866,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1850,6 +1896,7 @@ const MODELS: &[Model] = &[
         support: &["pool", "m14_baton_polled"],
         engine: QUEUE,
         short: Some(3),
+        gate: None,
         long: None,
         controls: &[Control {
             removed: "a_cancelled_holder_drops_the_baton",
@@ -1868,6 +1915,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(3),
+        gate: Some(4),
         long: Some(4),
         controls: &[Control {
             removed: "a_newcomer_does_not_tell_the_own_queue_of_its_roll_back",
@@ -1883,6 +1931,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: Some(2),
+        gate: Some(3),
         long: Some(3),
         controls: &[Control {
             removed: "a_hold_that_was_never_delivered_is_taken_back_quietly",
@@ -1901,6 +1950,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1939,6 +1989,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -1977,6 +2028,7 @@ const MODELS: &[Model] = &[
         support: &["pool"],
         engine: QUEUE,
         short: None,
+        gate: None,
         long: None,
         controls: &[
             Control {
@@ -2018,6 +2070,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: ROWS,
         short: None,
+        gate: None,
         long: None,
         controls: &[Control {
             removed: "the_sibling_is_looked_at_before_the_landing_only",

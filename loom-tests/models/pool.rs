@@ -419,7 +419,7 @@ pub(crate) fn who() -> &'static str {
 pub(crate) fn spawn(
     name: &'static str,
     run: impl FnOnce() + 'static,
-) -> loom::thread::JoinHandle<()> {
+) -> vacancy_loom_tests::explore::JoinHandle<()> {
     vacancy_loom_tests::explore::spawn(move || {
         NAME.with(|n| n.set(name));
         run();

@@ -1,11 +1,12 @@
 //! Runs a model over its interleavings, and a control until it fails as it must.
 
+use loom::thread::ThreadId;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 thread_local! {
     /// How often each branch was reached. loom runs all threads of a model on one of the
@@ -16,34 +17,77 @@ thread_local! {
 /// The most threads of a model, its first one included.
 pub const MAX_THREADS: usize = 4;
 
-loom::thread_local! {
-    static THREAD: Cell<usize> = Cell::new(0);
-}
-
-std::thread_local! {
+thread_local! {
     /// Threads that this run of the model has started.
     static THREADS: Cell<usize> = const { Cell::new(1) };
+    /// Those of them that have been joined.
+    static JOINED: Cell<usize> = const { Cell::new(0) };
+    /// What loom calls them, in the order of [`spawn`]; none for one that has not begun. (In a
+    /// table of our own: a variable of loom's costs a look into a hash map at each access.)
+    static IDS: Cell<[Option<ThreadId>; MAX_THREADS]> = const { Cell::new([None; MAX_THREADS]) };
+    /// Threads that the first run of the model started; none until that is over.
+    static MOST: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// The number of this thread of the model: 0 for the first one, then in the order of [`spawn`].
 pub fn thread() -> usize {
-    THREAD.with(Cell::get)
+    let id = Some(loom::thread::current().id());
+    IDS.get().iter().position(|known| *known == id).expect("it was started by `spawn`")
 }
 
-/// Threads that this run of the model has started, its first one included.
-pub fn threads() -> usize {
-    THREADS.get()
+/// Whether this thread of the model is the only one: no other was started yet, or all were joined,
+/// so that what they did came before whatever this one does now.
+pub fn alone() -> bool {
+    THREADS.get() - JOINED.get() == 1
 }
 
-/// Starts a thread of the model.
-pub fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> loom::thread::JoinHandle<T> {
+/// Threads that a run of the model starts, its first one included; the most there may be, until
+/// that is known.
+pub fn most_threads() -> usize {
+    MOST.get().unwrap_or(MAX_THREADS)
+}
+
+/// A thread of the model, to be joined.
+#[must_use]
+pub struct JoinHandle<T>(loom::thread::JoinHandle<T>);
+
+impl<T: 'static> JoinHandle<T> {
+    /// Waits for its end; blocks the thread of the model that calls it.
+    pub fn join(self) -> std::thread::Result<T> {
+        let ended = self.0.join();
+        JOINED.set(JOINED.get() + 1);
+        ended
+    }
+}
+
+/// Starts a thread of the model. Each run of a model starts as many as its first run.
+pub fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     let number = THREADS.get();
-    assert!(number < MAX_THREADS, "a model has at most {MAX_THREADS} threads");
+    assert!(number < most_threads(), "more threads than {MAX_THREADS}, or than in the first run");
     THREADS.set(number + 1);
-    loom::thread::spawn(move || {
-        THREAD.with(|thread| thread.set(number));
+    JoinHandle(loom::thread::spawn(move || {
+        begin(number);
         run()
-    })
+    }))
+}
+
+/// Notes that this is the thread of that number.
+fn begin(number: usize) {
+    let mut ids = IDS.get();
+    ids[number] = Some(loom::thread::current().id());
+    IDS.set(ids);
+}
+
+/// Runs the model once, by its first thread.
+fn once(run: fn()) {
+    THREADS.set(1);
+    JOINED.set(0);
+    IDS.set([None; MAX_THREADS]);
+    begin(0);
+    run();
+    if MOST.get().is_none() {
+        MOST.set(Some(THREADS.get()));
+    }
 }
 
 /// Counts that a branch was reached which the model would prove nothing without.
@@ -56,8 +100,32 @@ pub fn reached(branch: &'static str) {
 pub struct Bound {
     /// Pre-emptions explored in an ordinary test run; `None`: all.
     pub short: Option<usize>,
+    /// Pre-emptions explored with `LOOM_LONG=gate`; `None`: all.
+    pub gate: Option<usize>,
     /// Pre-emptions explored with `LOOM_LONG=1`; `None`: all.
     pub long: Option<usize>,
+}
+
+/// Which of its bounds a model is explored to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    Short,
+    Gate,
+    Long,
+}
+
+impl Length {
+    /// # Panics
+    ///
+    /// If `LOOM_LONG` is neither `0`, `gate` nor `1`: a misspelt one would pass for a long run.
+    fn asked_for() -> Length {
+        match std::env::var("LOOM_LONG").as_deref() {
+            Err(_) | Ok("0") => Length::Short,
+            Ok("gate") => Length::Gate,
+            Ok("1") => Length::Long,
+            Ok(other) => panic!("LOOM_LONG is {other:?}, and neither 0, gate nor 1"),
+        }
+    }
 }
 
 fn builder(bound: Option<usize>) -> loom::model::Builder {
@@ -67,20 +135,25 @@ fn builder(bound: Option<usize>) -> loom::model::Builder {
     builder
 }
 
-fn long() -> bool {
-    std::env::var("LOOM_LONG").is_ok_and(|long| long == "1")
-}
-
-/// Runs the model over its interleavings, and checks that each of `branches` was reached.
+/// Runs the model over its interleavings, and checks that each of `branches` was reached. In the
+/// gate, which has the ordinary run as well, nothing is run twice to one bound.
 pub fn model(bound: Bound, branches: &[&str], run: fn()) {
-    let bound = if long() { bound.long } else { bound.short };
+    let length = Length::asked_for();
+    if length == Length::Gate && bound.gate == bound.short {
+        println!("no further than in an ordinary run");
+        return;
+    }
+    let bound = match length {
+        Length::Short => bound.short,
+        Length::Gate => bound.gate,
+        Length::Long => bound.long,
+    };
     let began = Instant::now();
     let runs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&runs);
     builder(bound).check(move || {
         count.fetch_add(1, Ordering::Relaxed);
-        THREADS.set(1);
-        run();
+        once(run);
     });
     let reached = REACHED.with(RefCell::take);
     let bound = bound.map_or("none".to_owned(), |bound| bound.to_string());
@@ -146,12 +219,15 @@ fn inside(bound: Bound, run: fn()) {
     // Few pre-emptions first: most defects need one or two, and are found at once among those.
     for bound in [Some(1), Some(2), Some(3), bound.long] {
         let mut builder = builder(bound);
-        // A control that finds nothing in this time is taken for green, and that is a failure.
-        builder.max_duration = Some(Duration::from_secs(if long() { 600 } else { 60 }));
+        // A control that finds nothing in so many is taken for green, and that is a failure. (In
+        // interleavings and not in seconds: a machine may be stopped for a minute.)
+        builder.max_permutations = Some(match Length::asked_for() {
+            Length::Short | Length::Gate => 200_000,
+            Length::Long => 2_000_000,
+        });
         builder.check(move || {
             RUNS.fetch_add(1, Ordering::Relaxed);
-            THREADS.set(1);
-            run();
+            once(run);
         });
     }
     println!("\n{MARK}{} interleavings", RUNS.load(Ordering::Relaxed));

@@ -18,14 +18,15 @@ pub mod atomic {
 /// all others who have looked since the last write. Nothing is ordered by it (all is relaxed), but
 /// loom sees that the two depend on each other.
 mod seen {
-    use crate::explore::{MAX_THREADS, thread, threads};
+    use crate::explore::{MAX_THREADS, alone, most_threads, thread};
     use loom::Ordering;
     use loom::sync::atomic as loom;
     use std::sync::atomic::AtomicUsize as Unseen;
 
     #[derive(Debug)]
     struct Seen {
-        by: [loom::AtomicUsize; MAX_THREADS],
+        /// By thread. No more than the model has: each costs time in every run.
+        by: Box<[loom::AtomicUsize]>,
         /// Threads that have loaded since the last write, as bits. Not loom's.
         since: Unseen,
         /// The thread that loaded last, if nobody has written since.
@@ -35,7 +36,7 @@ mod seen {
     impl Seen {
         fn new() -> Seen {
             Seen {
-                by: [(); MAX_THREADS].map(|()| loom::AtomicUsize::new(0)),
+                by: (0..most_threads()).map(|_| loom::AtomicUsize::new(0)).collect(),
                 since: Unseen::new(0),
                 last: Unseen::new(MAX_THREADS),
             }
@@ -43,7 +44,7 @@ mod seen {
 
         /// This thread loads. (By read-modify-write: a load would have loom try every old value.)
         fn load(&self) {
-            if threads() > 1 {
+            if !alone() {
                 self.by[thread()].fetch_add(0, Ordering::Relaxed);
                 self.since.fetch_or(1 << thread(), Ordering::Relaxed);
                 self.last.store(thread(), Ordering::Relaxed);
@@ -54,7 +55,7 @@ mod seen {
         fn write(&self) {
             let last = self.last.swap(MAX_THREADS, Ordering::Relaxed);
             let since = self.since.swap(0, Ordering::Relaxed);
-            if last != thread() {
+            if alone() || last != thread() {
                 return;
             }
             for (at, by) in self.by.iter().enumerate() {

@@ -1,9 +1,6 @@
-//! The models and their controls: what `build.rs` made of `matrix.rs`.
+//! The models: what `build.rs` made of `matrix.rs`.
 
-#![expect(
-    clippy::all,
-    reason = "controls are wrong on purpose, and the engine's files are linted where they are"
-)]
+#![expect(clippy::all, reason = "the engine's files are linted where they are")]
 
 pub(crate) use vacancy_loom_tests::sync;
 
