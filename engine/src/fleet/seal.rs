@@ -184,12 +184,6 @@ impl<const N: usize> Sealed<N> {
         self.seal.load(Ordering::Acquire) == version
     }
 
-    /// The version of what stands there; a hint.
-    #[inline(always)]
-    pub(crate) fn version(&self) -> u64 {
-        self.seal.load(Ordering::Relaxed)
-    }
-
     /// One word, after [`is_of`](Sealed::is_of).
     #[inline(always)]
     pub(crate) fn word(&self, at: usize) -> u64 {

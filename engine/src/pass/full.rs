@@ -41,8 +41,6 @@ pub(crate) struct Ask<'a> {
     pub(crate) track_blocks: bool,
     pub(crate) block_size: u32,
     pub(crate) now: Time,
-    /// Whether what is proposed is then booked.
-    pub(crate) books: bool,
     pub(crate) eligible: Eligible<'a>,
     /// Judge by this class's limits as well.
     pub(crate) class: Option<usize>,

@@ -61,7 +61,7 @@ use self::runs::Level;
 use crate::fleet::block::{SlotId, lanes};
 use crate::fleet::board::Board;
 use crate::fleet::eligible::Eligible;
-use crate::fleet::seal::{SPAN, changed};
+use crate::fleet::seal::SPAN;
 use crate::fleet::view::{BlockView, View};
 use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
@@ -70,7 +70,6 @@ use crate::names::Rank;
 use crate::pass::full::{self, Ask, Overlaps, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::lanes::Terms;
 use crate::pass::pick::{Rng, nth_set};
-use crate::prefetch::for_reading;
 use crate::sync::atomic::Ordering;
 use bumpalo::collections::Vec as ArenaVec;
 use smallvec::SmallVec;
@@ -139,16 +138,6 @@ struct Span<'a> {
     own: Option<&'a [Block; SPAN]>,
 }
 
-/// A span of blocks in which something has changed since it was summed up.
-struct Stale {
-    number: usize,
-    versions: [u64; SPAN],
-    /// Of the versions.
-    sum: u64,
-    /// The blocks that have changed.
-    blocks: u64,
-}
-
 /// The lowest of a span's costs, none of which is NaN.
 #[inline(always)]
 fn lowest(costs: &[f64; SPAN]) -> f64 {
@@ -164,7 +153,6 @@ fn lowest(costs: &[f64; SPAN]) -> f64 {
 
 struct Pick<'a> {
     view: &'a View,
-    guard: &'a Guard<'a>,
     /// Whose boards are looked at.
     seat: usize,
     tools: &'a Tools<'a>,
@@ -201,8 +189,7 @@ impl<'a> Pick<'a> {
             added: terms.request(),
             rejects: !view.rules.reject.is_none(),
             overlaps: list.map(|list| Overlaps::resolve(view, list, arena)),
-            guard,
-            levels: ArenaVec::new_in(arena),
+            levels: runs::levels(view, tools, guard, ask, terms),
             spans: ArenaVec::with_capacity_in(view.boards.len(), arena),
             lowest: 0,
         }
@@ -218,36 +205,25 @@ impl<'a> Pick<'a> {
         let view = self.view;
         let mut contest = Contest::new(view.boards.len() + 8, self.tools.arena);
         let (mut full, mut may) = (0, 0);
-        let mut stale: SmallVec<[Stale; 2]> = SmallVec::new();
         for number in 0..view.boards.len() {
             let board = self.board(number);
             let span = match board.whole.read_sum(&board.versions) {
                 Some((sum, [min, counts])) => {
                     Span { min: f64::from_bits(min), counts: Counts(counts), sum, own: None }
                 }
-                None => {
-                    stale.push(self.stale(board, number));
-                    Span { min: f64::INFINITY, counts: Counts(0), sum: 0, own: None }
-                }
+                None => self.sum_up(board, number),
             };
-            self.spans.push(span);
-        }
-        // What has changed is on its way meanwhile.
-        self.levels = runs::levels(view, self.tools, self.guard, self.ask, self.terms);
-        for stale in &stale {
-            self.spans[stale.number] = self.sum_up(stale);
-        }
-        for number in 0..view.boards.len() {
-            let Span { min: plain, counts, .. } = self.spans[number];
-            full += counts.full();
-            may += counts.may();
-            if counts.straddles() {
+            full += span.counts.full();
+            may += span.counts.may();
+            if span.counts.straddles() {
                 return Err(Unsettled::Straddles);
             }
+            let Span { min: plain, counts, .. } = span;
             if plain + self.added < contest.bar() {
                 self.lowest = number * SPAN + counts.blocks().trailing_zeros() as usize % SPAN;
             }
             contest.group(plain + self.added, Group { level: None, span: number, plain, counts });
+            self.spans.push(span);
         }
         if !self.levels.is_empty() {
             self.weigh_runs(&mut contest, rng);
@@ -301,32 +277,18 @@ impl<'a> Pick<'a> {
         None
     }
 
-    /// The blocks of a span in which something has changed, and how; asks for the rows that have.
+    /// Sums up a span in which something has changed, and publishes what was found.
     #[inline(never)]
-    fn stale(&self, board: &Board, number: usize) -> Stale {
-        let (mut versions, mut sum, mut blocks) = ([0; SPAN], 0u64, 0u64);
+    fn sum_up(&self, board: &Board, number: usize) -> Span<'a> {
+        let mut versions = [0; SPAN];
+        let (mut sum, mut stale) = (0u64, 0u64);
         for (at, version) in versions.iter_mut().enumerate() {
             *version = board.versions.of(at);
             sum = sum.wrapping_add(*version);
-            blocks |= u64::from(!board.each[at].is_of(*version)) << at;
+            stale |= u64::from(!board.each[at].is_of(*version)) << at;
         }
-        blocks &= board.places();
-        for at in lanes(blocks) {
-            if let Some(changed) = changed(board.each[at].version(), versions[at]) {
-                let live = &self.view.blocks[number * SPAN + at].live;
-                lanes(changed).for_each(|lane| for_reading(&live.rows[lane]));
-            }
-        }
-        Stale { number, versions, sum, blocks }
-    }
-
-    /// Sums up a span in which something has changed, and publishes what was found.
-    #[inline(never)]
-    fn sum_up(&self, stale: &Stale) -> Span<'a> {
-        let &Stale { number, ref versions, sum, blocks } = stale;
-        let board = self.board(number);
         let mut fresh: SmallVec<[(usize, Block); 2]> = SmallVec::new();
-        for at in lanes(blocks) {
+        for at in lanes(stale & board.places()) {
             fresh.push((at, self.sum_up_block(board, number * SPAN + at, versions[at])));
         }
         let Some(turn) = board.turns.take() else { return self.on_its_own(board, number, &fresh) };
@@ -477,9 +439,6 @@ impl<'a> Pick<'a> {
     fn propose(&self, slot: SlotId, forgone: Option<(Rank, f64)>) -> Option<Proposal> {
         let block = self.view.block(slot);
         let lane = slot.lane();
-        if self.ask.books {
-            block.live.prefetch(lane);
-        }
         let row = block.live.row(lane);
         let full = row.exceeds(self.limit(block, lane));
         if full && !self.stands_by_sibling(block, lane, row) {

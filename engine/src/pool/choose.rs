@@ -189,7 +189,6 @@ impl Inner {
             ),
             class: None,
             class_room_only: false,
-            books: false,
             hard_only: false,
             discount: None,
             barred: None,
@@ -479,10 +478,9 @@ impl<'a> Caller<'a> {
         let guard = pin();
         let view = inner.view.load(&guard);
         view.ask_for_versions();
-        let Some(mut ask) = inner.ask_through(request, checked, view, gate, arena) else {
+        let Some(ask) = inner.ask_through(request, checked, view, gate, arena) else {
             return Ok(Some(Tried::Stale));
         };
-        ask.books = purpose == Purpose::Book;
         let tools = inner.tools(arena);
         let verdict = pick_for(view, &tools, &guard, &ask, &mut rng);
         if let Some(closed) = inner.closed_gate(view, &ask, &verdict, gate) {
