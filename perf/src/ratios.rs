@@ -79,9 +79,15 @@ fn ratio(rule: &Ratio, rounds: usize) -> Line {
     }
 }
 
-/// Two threads over one on one pool; and, to read it by, on a pool each: what this machine gives
-/// to threads that share nothing.
-fn threads(rule: &Threads, rounds: usize) -> Result<[Line; 2], String> {
+/// What a word may take from one thread to the other for the two cores to count as neighbours, in
+/// nanoseconds, and how many rounds are worth a line of their own.
+const NEAR: f64 = 100.0;
+const ENOUGH: usize = 8;
+
+/// Two threads over one on one pool. To read it by: the same in the rounds in which the two were on
+/// neighbouring cores; on a pool each, which is what this machine gives to threads that share
+/// nothing; and what it takes to hand one cache line over.
+fn threads(rule: &Threads, rounds: usize) -> Result<Vec<Line>, String> {
     let make = || match rule.operation.as_str() {
         "select_book_free/4096/reject" => Ok(Bench::new(4096, Mode::Reject)),
         "long_prefix/4096/all" => Ok(scenes::long_prefix_bench(4096, 4096, None)),
@@ -91,10 +97,11 @@ fn threads(rule: &Threads, rounds: usize) -> Result<[Line; 2], String> {
     let work = Work::on(&bench);
     let once = median(&[0; 5].map(|_| batch_of(&[&work], 256).per_op(1, 256)));
     let each = ((THREADS_BATCH.as_nanos() as f64 / once) as usize).clamp(16, 1 << 20);
-    let apart = two_against_one(&bench, &other, each, rounds);
-    let pair = two_against_one(&bench, &bench, each, rounds);
-    for pair in [&apart, &pair] {
-        if pair.a.len() < rounds.min(8) {
+    let apart = two_against_one(&bench, &other, each, rounds).pair;
+    let together = two_against_one(&bench, &bench, each, rounds);
+    let pair = &together.pair;
+    for pair in [&apart, pair] {
+        if pair.a.len() < rounds.min(ENOUGH) {
             let took = pair.a.len();
             return Err(format!("{}: only {took} batches were undisturbed", rule.name));
         }
@@ -108,10 +115,29 @@ fn threads(rule: &Threads, rounds: usize) -> Result<[Line; 2], String> {
         bar: bar.map_or("none".into(), |bar| format!(">= {bar}")),
         holds: bar.is_none_or(|bar| pair.ratio() >= bar),
     };
-    Ok([
-        line(rule.name.clone(), &pair, Some(rule.at_least)),
-        line(format!("{}, a pool each", rule.name), &apart, None),
-    ])
+    let near = together.within(NEAR);
+    let hand_over = Pair { a: pair.b.clone(), b: together.hand_over.clone() };
+    let mut lines = vec![line(rule.name.clone(), pair, Some(rule.at_least))];
+    if near.a.len() >= ENOUGH {
+        let name = format!(
+            "{}, the {} of {} rounds with a line handed over within {NEAR} ns",
+            rule.name,
+            near.a.len(),
+            pair.a.len()
+        );
+        lines.push(line(name, &near, None));
+    }
+    lines.push(line(format!("{}, a pool each", rule.name), &apart, None));
+    lines.push(Line {
+        name: format!("{}: a line handed over, against one booking of one thread", rule.name),
+        first: median(&hand_over.b),
+        second: median(&hand_over.a),
+        ratio: hand_over.ratio(),
+        spread: hand_over.spread(),
+        bar: "none".into(),
+        holds: true,
+    });
+    Ok(lines)
 }
 
 fn print(lines: &[Line]) {
