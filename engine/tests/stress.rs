@@ -581,7 +581,7 @@ impl<'s> Thread<'s> {
 
     /// Everybody stands still: whatever may close a gate but load is taken off, the woken run, and
     /// each says what it has.
-    fn quiet(&mut self, number: usize) {
+    fn quiet(&mut self, number: usize, until: Instant) {
         let shared = self.shared;
         shared.barrier.wait();
         if number == 0 {
@@ -594,6 +594,9 @@ impl<'s> Thread<'s> {
         shared.barrier.wait();
         if number == 0 {
             self.judge();
+            // Said while all stand still, or one that is late in asking whether this was the last
+            // round would hear of the next one, leave, and be missed at its barriers for ever.
+            shared.stop.store(Instant::now() >= until, Ordering::Relaxed);
         }
         shared.barrier.wait();
     }
@@ -694,10 +697,7 @@ impl<'s> Thread<'s> {
                 self.op();
             }
             self.shared.ops.fetch_add(OPS_PER_ROUND as u64, Ordering::Relaxed);
-            if number == 0 && Instant::now() >= until {
-                self.shared.stop.store(true, Ordering::Relaxed);
-            }
-            self.quiet(number);
+            self.quiet(number, until);
             if self.shared.stop.load(Ordering::Relaxed) {
                 return;
             }

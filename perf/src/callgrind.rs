@@ -45,7 +45,8 @@ fn runner() -> Result<PathBuf, String> {
     }
     eprintln!("perf: installing iai-callgrind-runner {RUNNER}");
     let mut install = Command::new(place::cargo());
-    install.args(["install", "--quiet", "--locked", "--force", "iai-callgrind-runner"]);
+    // It only drives valgrind: not worth optimising.
+    install.args(["install", "--quiet", "--locked", "--force", "--debug", "iai-callgrind-runner"]);
     install.arg("--version").arg(format!("={RUNNER}")).arg("--root").arg(&root);
     // Nothing of this workspace is for it: neither its directory's settings nor its target.
     install.current_dir(std::env::temp_dir()).env_remove("CARGO_TARGET_DIR");

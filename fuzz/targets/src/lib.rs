@@ -10,15 +10,14 @@ mod bytes;
 mod ops;
 mod policy;
 mod rows;
-mod scenario;
 mod trace;
 
 pub use backends::backends;
 pub use ops::ops;
 pub use policy::policy;
 pub use rows::{rows, rows_alone, rows_among_threads};
-pub use scenario::scenario;
 pub use trace::trace;
+pub use vacancy_fuzz_scenario::scenario;
 
 /// A target: takes bytes, answers how many operations it did.
 pub type Target = fn(&[u8]) -> u64;

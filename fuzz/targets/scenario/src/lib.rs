@@ -1,28 +1,26 @@
 //! Scenario files: no text panics; what is accepted runs to its end, whatever it expects.
+//!
+//! By itself, for its parsers are as much to compile as all other targets, and the only ones that
+//! lose nothing if they are not optimised.
 #![forbid(unsafe_code)]
 
-use self::expect::judge;
-use self::file::{Op, Scenario};
-use self::run::Runner;
+use scenario::expect::judge;
+use scenario::file::{Op, Scenario, WorkerKeys};
+use scenario::report::json_line;
+use scenario::run::Runner;
 
-#[path = "../../../engine/cli/src/scenario/check.rs"]
-mod check;
-#[path = "../../../engine/cli/src/scenario/expect.rs"]
-mod expect;
-#[path = "../../../engine/cli/src/scenario/file.rs"]
-mod file;
-#[path = "../../../engine/cli/src/scenario/names.rs"]
-mod names;
-#[path = "../../../engine/cli/src/scenario/outcome.rs"]
-mod outcome;
-#[path = "../../../engine/cli/src/scenario/report.rs"]
-mod report;
-#[path = "../../../engine/cli/src/scenario/request.rs"]
-mod request;
-#[path = "../../../engine/cli/src/scenario/run.rs"]
-mod run;
-#[path = "../../../engine/cli/src/scenario/yaml.rs"]
-mod yaml;
+#[path = "../../../../engine/cli/src/scenario"]
+mod scenario {
+    mod check;
+    pub(super) mod expect;
+    pub(super) mod file;
+    mod names;
+    mod outcome;
+    pub(super) mod report;
+    mod request;
+    pub(super) mod run;
+    mod yaml;
+}
 
 /// As many steps, requests and ranks as one run does; a file may ask for more than a fuzzer has
 /// time for.
@@ -54,7 +52,7 @@ pub fn scenario(data: &[u8]) -> u64 {
         let (mut outcome, got) = runner.step(number, step);
         let _ = judge(step.expect.as_ref(), &mut outcome, &got);
         let mut line = Vec::new();
-        report::json_line(&mut line, &outcome).expect("memory can be written");
+        json_line(&mut line, &outcome).expect("memory can be written");
         assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1, "one line a step");
         let read: serde_json::Value = serde_json::from_slice(&line).expect("a JSON line");
         assert_eq!(read["step"], number);
@@ -65,7 +63,7 @@ pub fn scenario(data: &[u8]) -> u64 {
 impl Op {
     /// How many ranks a step declares.
     fn ranks(&self) -> u64 {
-        let of = |keys: &file::WorkerKeys| keys.ranks.map_or(1, |n| n.0);
+        let of = |keys: &WorkerKeys| keys.ranks.map_or(1, |n| n.0);
         match self {
             Op::Upsert(keys) => of(keys),
             Op::Reconcile(keys) => keys.workers.iter().map(of).fold(0, u64::saturating_add),
