@@ -241,7 +241,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: &["room/signal.rs", "room/turn.rs", "room/park.rs"],
         short: Some(3),
-        gate: None,
+        gate: Some(3),
         long: None,
         controls: &[
             Control {
@@ -917,7 +917,7 @@ const MODELS: &[Model] = &[
         support: &[],
         engine: SEAL,
         short: Some(1),
-        gate: Some(2),
+        gate: Some(1),
         long: Some(2),
         controls: &[
             Control {
