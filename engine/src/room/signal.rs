@@ -91,6 +91,8 @@ pub(crate) enum Released {
 }
 
 /// A pool's room signal. See the head of this file for the protocol.
+///
+/// Alone on its cache lines: every release moves the word, and what lay beside it would move along.
 #[repr(align(128))]
 pub(crate) struct RoomSignal {
     word: AtomicU64,
