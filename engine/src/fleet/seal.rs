@@ -39,17 +39,23 @@ pub(crate) const SPAN: usize = if MODELLED { 2 } else { 16 };
 /// Bits that name a lane.
 const LANE_BITS: u32 = 6;
 
-/// Changes of a block whose lanes its version names. Two are a booking and its end on one thread
-/// between two looks of another.
-const NAMED: u32 = if MODELLED { 1 } else { 3 };
+/// Changes of a block whose lanes its version names. Four are a booking and its end of one thread,
+/// and one of another, since either looked: with three, every fifth pick beside another thread's
+/// walked a block.
+const NAMED: u32 = if MODELLED { 1 } else { 4 };
 
 /// Where a version's count of changes begins. Below it are the lanes, the latest lowest, and at the
 /// very bottom a bit that is never set: it makes a seal odd.
 ///
-/// The count has 45 bits, goes round, and is compared the short way round. A result could be taken
-/// for a later one than it is only if its block had changed 2^44 times since (200 days of a million
-/// a second) and nobody had found it out of date all that time.
+/// The count has 39 bits and goes round. A result could be taken for a current one only if its
+/// block had changed exactly 2^39 times since (more than a year of ten thousand a second) and nobody
+/// had found it out of date all that time.
 const COUNT_AT: u32 = 1 + NAMED * LANE_BITS;
+
+/// Changes that may come between reading a version and finding a result that is of a later one, and
+/// many times more. What seems to be ahead of a version by more than that lies behind it: the count
+/// has gone round.
+const AHEAD: u64 = 1 << 24;
 
 /// The seal of what was never put.
 const NOTHING: u64 = 1;
@@ -70,10 +76,10 @@ fn after(version: u64, lane: usize) -> u64 {
     count | lanes & ((1 << COUNT_AT) - 2)
 }
 
-/// Whether `version` is `other` or comes after it.
+/// Whether `version` is `other` or comes after it; both may be sums of versions.
 #[inline(always)]
 pub(crate) fn is_as_late(version: u64, other: u64) -> bool {
-    version.wrapping_sub(other) as i64 >= 0
+    version.wrapping_sub(other) < AHEAD << COUNT_AT
 }
 
 /// The lanes of a block in which something has changed after version `from` and up to `to`;
@@ -346,8 +352,8 @@ mod tests {
             })
             .collect();
         assert_eq!(changed(first, seen[0]), Some(1 << 5));
-        assert_eq!(changed(first, seen[2]), Some(1 << 5 | 1 << 63 | 1));
-        assert_eq!(changed(first, seen[3]), None, "the first one is forgotten");
+        assert_eq!(changed(first, seen[3]), Some(1 << 5 | 1 << 63 | 1));
+        assert_eq!(changed(first, seen[4]), None, "the first one is forgotten");
         assert_eq!(changed(seen[1], seen[4]), Some(1 << 5 | 1));
         assert_eq!(changed(seen[4], seen[3]), None, "not backwards");
         assert_eq!(versions.of(2), first, "another block has not changed");
@@ -369,9 +375,9 @@ mod tests {
                     assert_ne!(version, earlier);
                 }
             }
-            let three = [1 << 63, 1 << 63, 1 << 63, 1 | 1 << 63, 1 | 1 << 63, 1, 1 | 1 << 17];
-            for (n, lanes) in three.into_iter().enumerate().skip(2) {
-                assert_eq!(changed(versions[n - 2], versions[n + 1]), Some(lanes));
+            let four = [1 << 63 | 1, 1 << 63 | 1, 1 << 63 | 1, 1 << 17 | 1];
+            for (n, lanes) in four.into_iter().enumerate() {
+                assert_eq!(changed(versions[n], versions[n + 4]), Some(lanes));
             }
             // A result is replaced, and found again, past the end as well.
             let (turns, sealed) = (Turns::new(), Sealed::<1>::default());
