@@ -10,6 +10,21 @@
 /// may do nothing at all: on other processors than x86-64 it does not.
 #[inline(always)]
 pub(crate) fn for_writing<T>(place: &T) {
+    line_for_writing(std::ptr::from_ref(place).cast());
+}
+
+/// Asks for all lines of `place`, which begins on one, otherwise as [`for_writing`].
+#[inline(always)]
+pub(crate) fn all_for_writing<T>(place: &T) {
+    let first = std::ptr::from_ref(place).cast::<u8>();
+    (0..size_of::<T>()).step_by(LINE).for_each(|at| line_for_writing(first.wrapping_add(at)));
+}
+
+/// Bytes that are on their way together.
+const LINE: usize = 64;
+
+#[inline(always)]
+fn line_for_writing(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch touches no memory that the program can tell; where the instruction is not
     // known, processors of this family take it as one that does nothing. (The intrinsic would be
@@ -17,7 +32,7 @@ pub(crate) fn for_writing<T>(place: &T) {
     unsafe {
         std::arch::asm!(
             "prefetchw byte ptr [{}]",
-            in(reg) std::ptr::from_ref(place),
+            in(reg) place,
             options(nostack, preserves_flags, readonly),
         );
     }
@@ -45,6 +60,8 @@ mod tests {
         let places = vec![7u64; 1000];
         places.iter().for_each(super::for_writing);
         places.iter().for_each(super::for_reading);
+        super::all_for_writing(&places[0]);
+        super::all_for_writing(&[0u64; 40]);
         assert!(places.iter().all(|&place| place == 7));
     }
 }

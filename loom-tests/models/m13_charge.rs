@@ -50,7 +50,7 @@ impl World {
     fn balance(&self) {
         let rank = self.rank.lock();
         let row = Row::from_bits(self.row.load(Ordering::Acquire));
-        let charged = u64::from(row.blocks());
+        let charged = row.blocks();
         assert_eq!(charged, rank.held(), "what is charged is not what is held");
     }
 }

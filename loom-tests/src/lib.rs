@@ -4,4 +4,5 @@
 //! `README.md`. `build.rs` makes the modules that they are compiled in.
 
 pub mod explore;
+pub mod prefetch;
 pub mod sync;

@@ -8,9 +8,10 @@
 use crate::fleet::seal::Versions;
 use crate::load::prompts::RankPrompts;
 use crate::load::row::Row;
-use crate::prefetch::for_writing;
+use crate::prefetch::{all_for_writing, for_writing};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
+use crossbeam_utils::CachePadded;
 
 /// Ranks in a block: a set of them is one `u64`.
 pub(crate) const LANES: usize = 64;
@@ -78,8 +79,11 @@ pub(crate) struct Block {
     versions: Arc<Versions>,
     at: usize,
     /// Which prompt blocks each rank holds, each under a short lock of its own.
-    pub(crate) prompts: [Mutex<RankPrompts>; LANES],
+    pub(crate) prompts: [CachePadded<Mutex<RankPrompts>>; LANES],
 }
+
+// Each is on two lines of its own.
+const _: () = assert!(size_of::<CachePadded<Mutex<RankPrompts>>>() <= 128);
 
 impl Block {
     /// The block with number `at` of those that share `versions`.
@@ -91,7 +95,7 @@ impl Block {
             lives: [const { AtomicU64::new(0) }; LANES],
             versions,
             at,
-            prompts: std::array::from_fn(|_| Mutex::new(RankPrompts::default())),
+            prompts: std::array::from_fn(|_| CachePadded::new(Mutex::new(RankPrompts::default()))),
         }
     }
 
@@ -115,7 +119,7 @@ impl Block {
     #[inline(always)]
     pub(crate) fn prefetch(&self, lane: usize) {
         for_writing(&self.rows[lane]);
-        for_writing(&self.prompts[lane]);
+        all_for_writing(&self.prompts[lane]);
         for_writing(&self.requests[lane]);
         for_writing(self.versions.place(self.at));
     }

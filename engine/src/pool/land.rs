@@ -250,10 +250,10 @@ impl Inner {
                     charged.saturating_sub(prompts.held()),
                 );
                 if more > 0 {
-                    let _ = slot::add(row, Load::new(0, more as u32), |_| true);
+                    let _ = slot::add(row, Load::new(0, more), |_| true);
                 }
                 if less > 0 {
-                    let _ = slot::take_off(row, Load::new(0, less as u32));
+                    let _ = slot::take_off(row, Load::new(0, less));
                 }
             }
             swapped

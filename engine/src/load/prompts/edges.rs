@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::chain::mix;
+use crate::prefetch::for_writing;
 
 /// No node; as a parent, the root.
 pub(super) const NONE: u32 = u32::MAX;
@@ -20,9 +21,15 @@ pub(super) trait Hung {
 pub(super) struct Edges {
     /// Places of a tree that is small, beside its owner's other fields.
     small: [u8; SMALL],
-    /// A power of two of node numbers, once the small ones are not enough.
-    large: Vec<u32>,
-    len: usize,
+    /// Once the small ones are not enough. Behind one pointer: few trees have it, and the others
+    /// are to fit on two lines with their lock.
+    large: Option<Box<Large>>,
+}
+
+#[derive(Debug)]
+struct Large {
+    /// Node numbers, a power of two of places.
+    places: Box<[u32]>,
 }
 
 /// Places in the small table: a line of them.
@@ -36,32 +43,30 @@ fn hash((parent, first): (u32, u64)) -> usize {
 
 impl Edges {
     pub(super) const fn new() -> Edges {
-        Edges { small: [EMPTY; SMALL], large: Vec::new(), len: 0 }
+        Edges { small: [EMPTY; SMALL], large: None }
     }
 
     #[inline]
     fn mask(&self) -> usize {
-        if self.large.is_empty() { SMALL - 1 } else { self.large.len() - 1 }
+        self.large.as_ref().map_or(SMALL, |large| large.places.len()) - 1
     }
 
     #[inline]
     fn get(&self, at: usize) -> u32 {
-        if self.large.is_empty() {
-            match self.small[at] {
+        match &self.large {
+            Some(large) => large.places[at],
+            None => match self.small[at] {
                 EMPTY => NONE,
                 node => u32::from(node),
-            }
-        } else {
-            self.large[at]
+            },
         }
     }
 
     #[inline]
     fn set(&mut self, at: usize, node: u32) {
-        if self.large.is_empty() {
-            self.small[at] = if node == NONE { EMPTY } else { node as u8 };
-        } else {
-            self.large[at] = node;
+        match &mut self.large {
+            Some(large) => large.places[at] = node,
+            None => self.small[at] = if node == NONE { EMPTY } else { node as u8 },
         }
     }
 
@@ -73,7 +78,10 @@ impl Edges {
             if node == NONE {
                 return None;
             }
-            if nodes[node as usize].edge() == (parent, first) {
+            let found = &nodes[node as usize];
+            // Whoever comes by changes the number of bookings that do.
+            for_writing(found);
+            if found.edge() == (parent, first) {
                 return Some(node);
             }
             at = (at + 1) & mask;
@@ -82,17 +90,16 @@ impl Edges {
 
     /// Enters a node, under an edge that is free.
     pub(super) fn insert<N: Hung>(&mut self, nodes: &[N], node: u32) {
-        let outgrown = self.large.is_empty() && node >= u32::from(EMPTY);
-        if outgrown || (self.len + 1) * 3 > (self.mask() + 1) * 2 {
-            let count = (self.mask() + 1) * 2;
+        // There are no more nodes than the highest number says.
+        if (node as usize + 1) * 3 > (self.mask() + 1) * 2 {
+            let count = (node as usize + 1).next_power_of_two() * 2;
             let old: Vec<u32> = (0..=self.mask()).map(|at| self.get(at)).collect();
-            self.large = vec![NONE; count];
+            self.large = Some(Box::new(Large { places: vec![NONE; count].into() }));
             for node in old.into_iter().filter(|&node| node != NONE) {
                 self.place(nodes, node);
             }
         }
         self.place(nodes, node);
-        self.len += 1;
     }
 
     fn place<N: Hung>(&mut self, nodes: &[N], node: u32) {
@@ -128,6 +135,5 @@ impl Edges {
             }
         }
         self.set(gap, NONE);
-        self.len -= 1;
     }
 }

@@ -33,6 +33,7 @@
 use super::run::Run;
 use super::table::Table;
 use crate::grace::{Domain, Guard};
+use crate::prefetch::for_reading;
 use crate::sync::MODELLED;
 use std::ptr;
 use std::sync::Arc;
@@ -68,6 +69,24 @@ impl RunView<'_> {
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         !self.run.is_frozen()
+    }
+
+    /// Asks early for who holds the run, to be looked at.
+    #[inline(always)]
+    pub(crate) fn ask(&self) {
+        for_reading(&self.run.set);
+    }
+
+    /// Asks early for the ranks that hold it, in the first so many blocks.
+    #[inline]
+    pub(crate) fn ask_for_blocks(&self, blocks: usize) {
+        self.run.set.ask(blocks);
+    }
+
+    /// Asks early for what is written when a rank of `block` comes to hold it.
+    #[inline]
+    pub(crate) fn ask_to_join(&self, block: u32) {
+        self.run.set.ask_to_insert(block);
     }
 
     /// The ranks of one block of 64 that hold all of the run, as lanes.

@@ -34,12 +34,14 @@ use std::sync::Arc;
 pub(crate) struct RankPrompts {
     nodes: Vec<Node>,
     edges: Edges,
-    /// First of the nodes not in use, linked by `parent`.
-    free: u32,
-    /// Blocks held.
-    held: u64,
+    /// First of the nodes not in use, linked by `parent`; by the seat, even or odd, of the thread
+    /// that dropped them: two threads that book on one rank in turn have the nodes of their own
+    /// bookings in their own caches.
+    free: [u32; 2],
+    /// Blocks held. A row shows no more than 31 bits of them.
+    held: u32,
     /// Blocks entered in the index and not removed again.
-    indexed: u64,
+    indexed: u32,
     /// Moves when everything is dropped at once, so that bookings of before are known as such.
     life: u32,
 }
@@ -92,6 +94,13 @@ pub(crate) struct At<'a> {
     pub(crate) guard: &'a Guard<'a>,
 }
 
+impl At<'_> {
+    /// Which of the two lists of free nodes is this thread's.
+    fn side(&self) -> usize {
+        self.guard.seat() % 2
+    }
+}
+
 impl Hung for Node {
     fn edge(&self) -> (u32, u64) {
         (self.parent, self.first)
@@ -140,7 +149,7 @@ impl RankPrompts {
         RankPrompts {
             nodes: Vec::new(),
             edges: Edges::new(),
-            free: NONE,
+            free: [NONE; 2],
             held: 0,
             indexed: 0,
             life: 0,
@@ -148,7 +157,7 @@ impl RankPrompts {
     }
 
     /// How many blocks are held: of bookings that share a block, it counts once.
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u32 {
         self.held
     }
 
@@ -203,23 +212,26 @@ impl RankPrompts {
             return Held::NOTHING;
         }
         if node != NONE && within < self.nodes[node as usize].len {
-            node = self.cut(node, within);
+            node = self.cut(node, within, chain, at);
         }
         let end = chain.len() as u32;
         if pos < end {
-            node = self.add(Node {
-                first: chain[pos as usize],
-                last: chain[end as usize - 1],
-                chain: Some(chain.clone()),
-                start: pos,
-                len: end - pos,
-                parent: node,
-                count: 0,
-                children: 0,
-                child: 0,
-            });
-            self.held += u64::from(end - pos);
-            self.indexed += u64::from(at.index.gain(at.guard, at.slot, chain, pos, end));
+            node = self.add(
+                Node {
+                    first: chain[pos as usize],
+                    last: chain[end as usize - 1],
+                    chain: Some(chain.clone()),
+                    start: pos,
+                    len: end - pos,
+                    parent: node,
+                    count: 0,
+                    children: 0,
+                    child: 0,
+                },
+                at,
+            );
+            self.held += end - pos;
+            self.indexed += at.index.gain(at.guard, at.slot, chain, pos, end);
         }
         let mut up = node;
         while up != NONE {
@@ -248,7 +260,7 @@ impl RankPrompts {
             let (parent, start, end) = (run.parent, run.start, run.start + run.len);
             if run.count == 0 {
                 from = start;
-                let chain = self.drop_node(node);
+                let chain = self.drop_node(node, at);
                 if gone.is_none() {
                     gone = chain.map(|chain| (chain, end));
                 }
@@ -260,19 +272,19 @@ impl RankPrompts {
         let mut left = 0;
         if let Some((chain, to)) = gone {
             left = to - from;
-            self.held -= u64::from(left);
+            self.held -= left;
             let removed = at.index.lose(at.guard, at.slot, &chain, from, to);
             self.settle(removed, at);
         }
         if kept != NONE {
-            self.merge(kept);
+            self.merge(kept, at);
         }
         left
     }
 
     /// Drops everything, here and in the index: the rank is gone. What bookings of before hand in
     /// later is nothing. Returns how many blocks were held.
-    pub(crate) fn clear(&mut self, at: At<'_>) -> u64 {
+    pub(crate) fn clear(&mut self, at: At<'_>) -> u32 {
         let held = self.held;
         for leaf in 0..self.nodes.len() as u32 {
             let mut node = leaf;
@@ -283,10 +295,10 @@ impl RankPrompts {
                     break;
                 }
                 let (parent, start, end) = (run.parent, run.start, run.start + run.len);
-                if let Some(chain) = self.drop_node(node) {
-                    self.held -= u64::from(end - start);
+                if let Some(chain) = self.drop_node(node, at) {
+                    self.held -= end - start;
                     let removed = at.index.lose(at.guard, at.slot, &chain, start, end);
-                    self.indexed = self.indexed.saturating_sub(u64::from(removed));
+                    self.indexed = self.indexed.saturating_sub(removed);
                 }
                 node = parent;
             }
@@ -299,7 +311,7 @@ impl RankPrompts {
     /// Keeps the balance with the index. When nothing is held and yet something is entered, hashes
     /// were no chains, and the index is swept.
     fn settle(&mut self, removed: u32, at: At<'_>) {
-        self.indexed = self.indexed.saturating_sub(u64::from(removed));
+        self.indexed = self.indexed.saturating_sub(removed);
         if self.held == 0 && self.indexed != 0 {
             at.index.scrub(at.guard, at.slot);
             self.indexed = 0;
@@ -312,16 +324,23 @@ impl RankPrompts {
         self.nodes.iter().filter(|run| run.chain.is_some()).count()
     }
 
-    fn add(&mut self, node: Node) -> u32 {
-        let number = if self.free == NONE {
+    fn add(&mut self, node: Node, at: At<'_>) -> u32 {
+        // Those of the other side only before there would be more nodes than ever.
+        let own = at.side();
+        let from = if self.free[own] == NONE && self.nodes.len() == self.nodes.capacity() {
+            own ^ 1
+        } else {
+            own
+        };
+        let number = if self.free[from] == NONE {
             if self.nodes.capacity() == 0 {
                 self.nodes.reserve(32);
             }
             self.nodes.push(node);
             self.nodes.len() as u32 - 1
         } else {
-            let number = self.free;
-            self.free = self.nodes[number as usize].parent;
+            let number = self.free[from];
+            self.free[from] = self.nodes[number as usize].parent;
             self.nodes[number as usize] = node;
             number
         };
@@ -352,25 +371,29 @@ impl RankPrompts {
     }
 
     /// Frees a node without children; returns its chain.
-    fn drop_node(&mut self, node: u32) -> Option<Arc<[u64]>> {
+    fn drop_node(&mut self, node: u32, at: At<'_>) -> Option<Arc<[u64]>> {
         self.unhang(node);
-        let free = self.free;
         let run = &mut self.nodes[node as usize];
-        run.parent = free;
-        self.free = node;
+        run.parent = std::mem::replace(&mut self.free[at.side()], node);
         run.chain.take()
     }
 
-    /// Cuts a node behind its first `upper` blocks; returns the new, upper one.
-    fn cut(&mut self, node: u32, upper: u32) -> u32 {
+    /// Cuts a node behind its first `upper` blocks, which `chain` has as well; returns the new, upper
+    /// one.
+    fn cut(&mut self, node: u32, upper: u32, chain: &Arc<[u64]>, at: At<'_>) -> u32 {
         self.unhang(node);
         let run = &mut self.nodes[node as usize];
         let hashes = run.hashes();
         let (last, first) = (hashes[upper as usize - 1], hashes[upper as usize]);
+        // The booking's own hashes, unless they are far more or no chain: those of another thread's
+        // booking lie on a line that counting one more user of them would take away from it.
+        let (start, end) = (run.start as usize, (run.start + upper) as usize);
+        let short = run.chain.as_ref().is_some_and(|own| chain.len() / 2 <= own.len());
+        let own = short && chain[start] == run.first && chain[end - 1] == last;
         let above = Node {
             first: run.first,
             last,
-            chain: run.chain.clone(),
+            chain: if own { Some(chain.clone()) } else { run.chain.clone() },
             start: run.start,
             len: upper,
             parent: run.parent,
@@ -381,14 +404,14 @@ impl RankPrompts {
         run.first = first;
         run.start += upper;
         run.len -= upper;
-        let above = self.add(above);
+        let above = self.add(above, at);
         self.nodes[node as usize].parent = above;
         self.hang(node);
         above
     }
 
     /// Joins a node with its only child if no booking ends between the two.
-    fn merge(&mut self, node: u32) {
+    fn merge(&mut self, node: u32, at: At<'_>) {
         let run = &self.nodes[node as usize];
         if run.children != 1 {
             return;
@@ -412,7 +435,7 @@ impl RankPrompts {
             return;
         }
         self.unhang(below);
-        self.drop_node(node);
+        self.drop_node(node, at);
         let child = &mut self.nodes[below as usize];
         child.parent = parent;
         child.first = first;

@@ -10,6 +10,7 @@
 //! run and the read. A set that was replaced (few by wide, wide by wider) is left as it was.
 
 use crate::grace::{Domain, Stamp};
+use crate::prefetch::{for_reading, for_writing};
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{MODELLED, Mutex};
 use std::alloc::{self, Layout};
@@ -20,6 +21,9 @@ use std::{ptr, slice};
 pub(super) const FEW: usize = if MODELLED { 1 } else { 8 };
 /// Blocks in the smallest bitmap.
 const LEAST: usize = if MODELLED { 1 } else { 64 };
+/// Words of a bitmap that are asked for before it is looked at: of a very large fleet few of them
+/// are needed, and asking costs as well.
+const ASKED: usize = 64;
 /// An empty place among the few.
 const NOBODY: u32 = u32::MAX;
 
@@ -256,6 +260,25 @@ impl RankSet {
         // SAFETY: a bitmap is reused only a grace period after it, or its run, was unlinked; who
         // reads is pinned, who writes holds the lock of a run that is linked or its own.
         (!wide.is_null()).then(|| unsafe { Wide::new(wide) })
+    }
+
+    /// Asks early for what is to be looked at in the first so many blocks; of many, for a part.
+    #[inline]
+    pub(super) fn ask(&self, blocks: usize) {
+        if let Some(wide) = self.wide() {
+            let words = wide.words.iter().take(blocks.min(ASKED));
+            words.step_by(LINE / size_of::<AtomicU64>()).for_each(for_reading);
+            wide.summary.first().into_iter().for_each(for_reading);
+        }
+    }
+
+    /// Asks early for what is written when a slot of `block` is added.
+    #[inline]
+    pub(super) fn ask_to_insert(&self, block: u32) {
+        for_writing(self);
+        if let Some(word) = self.wide().and_then(|wide| wide.words.get(block as usize)) {
+            for_writing(word);
+        }
     }
 
     /// The slots of one block, as lanes.

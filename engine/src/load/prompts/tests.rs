@@ -161,7 +161,7 @@ fn ranks_and_index_agree_with_plain_maps_after_every_step() {
             if rng.below(200) == 0 {
                 let rank = rng.below(ranks as u64) as usize;
                 let at = At { index: &index, slot: SLOTS[rank], guard: &guard };
-                assert_eq!(truth[rank].clear(at), naive[rank].0.len() as u64);
+                assert_eq!(truth[rank].clear(at), naive[rank].0.len() as u32);
                 naive[rank].0.clear();
                 live.retain(|&(of, held, _)| {
                     if of == rank {
@@ -172,7 +172,7 @@ fn ranks_and_index_agree_with_plain_maps_after_every_step() {
             }
             let probe = random_chain(&mut rng);
             for rank in 0..ranks {
-                assert_eq!(truth[rank].held(), naive[rank].0.len() as u64);
+                assert_eq!(truth[rank].held(), naive[rank].0.len() as u32);
                 let missing = naive[rank].missing(&probe);
                 assert_eq!(truth[rank].missing(&probe).blocks(), missing);
                 let held = indexed(&index, &guard, SLOTS[rank], &probe);
@@ -229,7 +229,7 @@ fn hashes_that_are_no_chains_harm_nobody() {
         let mut rng = Rng(seed);
         let mut ranks: Vec<RankPrompts> = (0..4).map(|_| RankPrompts::new()).collect();
         let mut live: Vec<(usize, Held)> = Vec::new();
-        let mut charged = [0_u64; 4];
+        let mut charged = [0_u32; 4];
         for step in 0..600 {
             let guard = domain.pin(seat);
             if step > 400 || rng.below(2) == 0 {
@@ -238,7 +238,7 @@ fn hashes_that_are_no_chains_harm_nobody() {
                 }
                 let (rank, held) = live.swap_remove(rng.below(live.len() as u64) as usize);
                 let at = At { index: &index, slot: rank as u32, guard: &guard };
-                charged[rank] -= u64::from(ranks[rank].leave(held, at));
+                charged[rank] -= ranks[rank].leave(held, at);
             } else {
                 // Six numbers in any order: anything follows anything.
                 let mut hashes: Vec<u64> = (0..6).collect();
@@ -250,7 +250,7 @@ fn hashes_that_are_no_chains_harm_nobody() {
                 let rank = rng.below(4) as usize;
                 let at = At { index: &index, slot: rank as u32, guard: &guard };
                 let missing = ranks[rank].missing(&chain);
-                charged[rank] += u64::from(missing.blocks());
+                charged[rank] += missing.blocks();
                 let held = ranks[rank].enter(missing, at);
                 live.push((rank, held));
             }

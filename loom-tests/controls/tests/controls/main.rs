@@ -5,6 +5,6 @@
     reason = "controls are wrong on purpose, and the engine's files are linted where they are"
 )]
 
-pub(crate) use vacancy_loom_tests::sync;
+pub(crate) use vacancy_loom_tests::{prefetch, sync};
 
 include!(concat!(env!("OUT_DIR"), "/variants.rs"));
