@@ -42,6 +42,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) block_size: u32,
     pub(crate) now: Time,
     pub(crate) eligible: Eligible<'a>,
+    /// Whether what is proposed is then booked: what that writes is asked for early.
+    pub(crate) books: bool,
     /// Judge by this class's limits as well.
     pub(crate) class: Option<usize>,
     /// Choose only among ranks with room for the class.

@@ -41,7 +41,9 @@
 //! twice, because a rank that saves anything is dearer wherever it is undervalued.
 //!
 //! **What may be believed.** Everything here was valid when it was read, or computed by this call
-//! (see `fleet::seal`), so "nobody may be chosen" is what the rows said after the call began. The
+//! (see `fleet::seal`), so "nobody may be chosen" is what the rows said after the call began. Who
+//! they are that had the lowest cost is then looked up in the same results, whatever has changed
+//! since: such a change is as good as one that came after the choice, as it is to a full pass. The
 //! rank that is proposed has its row read once more. If that contradicts its block's summary, the
 //! block's version is moved, so that nobody believes it any longer, and the pick begins again.
 //!
@@ -96,7 +98,13 @@ pub(crate) fn pick_for(
             }
         }
     }
-    full::pass(view, tools, guard, ask, rng)
+    let verdict = full::pass(view, tools, guard, ask, rng);
+    if let Some(proposal) = &verdict.proposal
+        && ask.books
+    {
+        view.block(proposal.slot).live.prefetch(proposal.slot.lane());
+    }
+    verdict
 }
 
 /// Whether summaries can answer the request.
@@ -189,7 +197,7 @@ impl<'a> Pick<'a> {
             added: terms.request(),
             rejects: !view.rules.reject.is_none(),
             overlaps: list.map(|list| Overlaps::resolve(view, list, arena)),
-            levels: runs::levels(view, tools, guard, ask, terms),
+            levels: runs::levels(tools, guard, ask, terms),
             spans: ArenaVec::with_capacity_in(view.boards.len(), arena),
             lowest: 0,
         }
@@ -205,6 +213,7 @@ impl<'a> Pick<'a> {
         let view = self.view;
         let mut contest = Contest::new(view.boards.len() + 8, self.tools.arena);
         let (mut full, mut may) = (0, 0);
+        self.ask_for_holders();
         for number in 0..view.boards.len() {
             let board = self.board(number);
             let span = match board.whole.read_sum(&board.versions) {
@@ -250,7 +259,7 @@ impl<'a> Pick<'a> {
         Ok(verdict)
     }
 
-    /// The `n`-th of a group; `None`: it is no longer what it was.
+    /// The `n`-th of a group; `None`: what it was drawn from has been replaced by another result.
     fn member(&self, group: &Group, mut n: u32) -> Option<SlotId> {
         let board = self.board(group.span);
         for at in lanes(group.counts.blocks()) {
@@ -259,7 +268,7 @@ impl<'a> Pick<'a> {
                 None => match self.spans[group.span].own {
                     Some(own) => (own[at].min, own[at].ties),
                     None => {
-                        let block = Block::of(board.each[at].read(board.versions.of(at))?);
+                        let block = Block::of(board.each[at].latest()?.1);
                         (block.min, block.ties)
                     }
                 },
@@ -439,6 +448,9 @@ impl<'a> Pick<'a> {
     fn propose(&self, slot: SlotId, forgone: Option<(Rank, f64)>) -> Option<Proposal> {
         let block = self.view.block(slot);
         let lane = slot.lane();
+        if self.ask.books {
+            block.live.prefetch(lane);
+        }
         let row = block.live.row(lane);
         let full = row.exceeds(self.limit(block, lane));
         if full && !self.stands_by_sibling(block, lane, row) {
@@ -450,6 +462,9 @@ impl<'a> Pick<'a> {
         let own = overlap[0] + overlap[1] + overlap[2];
         let credit = self.ask.credit(overlap, self.terms);
         let held = self.holds(slot).map_or(0, |level| level.held);
+        if self.ask.books {
+            self.ask_to_join(slot, held);
+        }
         let requests = self.requests(slot.block(), lane);
         let cost = self.terms.cost(row.bits(), credit, held, requests);
         Some(Proposal {

@@ -187,6 +187,7 @@ impl Inner {
                 Availability::Required,
                 arena,
             ),
+            books: false,
             class: None,
             class_room_only: false,
             hard_only: false,
@@ -218,7 +219,6 @@ impl Inner {
     ) -> Result<Landed, Refusal> {
         let block = view.block(proposal.slot);
         let lane = proposal.slot.lane();
-        block.live.prefetch(lane);
         let limit = block.reject.at(lane);
         let origin = self.origin(ask.request, ask.prompt_blocks);
         let uncached = ask.request.isl as u32 - proposal.cached_tokens;
@@ -478,9 +478,10 @@ impl<'a> Caller<'a> {
         let guard = pin();
         let view = inner.view.load(&guard);
         view.ask_for_versions();
-        let Some(ask) = inner.ask_through(request, checked, view, gate, arena) else {
+        let Some(mut ask) = inner.ask_through(request, checked, view, gate, arena) else {
             return Ok(Some(Tried::Stale));
         };
+        ask.books = purpose == Purpose::Book;
         let tools = inner.tools(arena);
         let verdict = pick_for(view, &tools, &guard, &ask, &mut rng);
         if let Some(closed) = inner.closed_gate(view, &ask, &verdict, gate) {

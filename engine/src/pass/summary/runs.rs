@@ -7,7 +7,6 @@ use super::contest::{Contest, Counts, Group};
 use crate::fleet::block::{SlotId, lanes};
 use crate::fleet::board::Board;
 use crate::fleet::seal::SPAN;
-use crate::fleet::view::View;
 use crate::grace::Guard;
 use crate::load::prompts::RunView;
 use crate::pass::full::{Ask, Tools};
@@ -37,13 +36,13 @@ pub(super) struct Level<'a> {
     pub(super) held: u32,
     /// What they save.
     pub(super) bonus: f64,
-    /// Held by many.
+    /// Held by many: at least one rank per block.
     pub(super) many: bool,
 }
 
-/// The runs of a request's prompt.
+/// The runs of a request's prompt. Who holds them is asked for and not waited for; see
+/// [`Pick::ask_for_holders`].
 pub(super) fn levels<'a>(
-    view: &View,
     tools: &'a Tools<'a>,
     guard: &'a Guard<'a>,
     ask: &Ask<'_>,
@@ -56,15 +55,14 @@ pub(super) fn levels<'a>(
     }
     levels.reserve(8);
     let hashes = prompt.hashes();
-    // At least one holder per block.
-    let many = (view.blocks.len() as u32).max(16);
     tools.index.descend(guard, hashes, |run, from, to| {
+        run.ask();
         levels.push(Level {
             run,
             hash: hashes[from as usize],
             held: to,
             bonus: terms.bonus(to),
-            many: run.ranks() >= many,
+            many: false,
         });
     });
     levels
@@ -77,6 +75,19 @@ fn more_than(n: u32, set: u64) -> bool {
 }
 
 impl Pick<'_> {
+    /// Sees how many hold each run, and asks early for who. The ranks have not been looked at yet:
+    /// what others have just written about both is on its way at the same time.
+    #[inline(always)]
+    pub(super) fn ask_for_holders(&mut self) {
+        // At least one holder per block.
+        let blocks = self.view.blocks.len();
+        let many = (blocks as u32).max(16);
+        for level in &mut self.levels {
+            level.many = level.run.ranks() >= many;
+            level.run.ask_for_blocks(blocks);
+        }
+    }
+
     /// Weighs the holders of all runs, those that many hold first: what they save rules out most of
     /// the others.
     pub(super) fn weigh_runs(&self, contest: &mut Contest<'_>, rng: &mut Rng) {
@@ -384,7 +395,7 @@ impl Pick<'_> {
         }
     }
 
-    /// The holders of a run in one block who are the cheapest; `None`: something has changed.
+    /// The holders of a run in one block who are the cheapest; `None`: the shelf is another run's by now.
     pub(super) fn cheapest_holders(
         &self,
         board: &Board,
@@ -392,7 +403,7 @@ impl Pick<'_> {
         at: usize,
     ) -> Option<(f64, u64)> {
         let (shelf, edition) = board.shelf(self.levels[level].hash)?;
-        let holders = Holders::of(shelf.each[at].read(board.versions.of(at))?);
+        let holders = Holders::of(shelf.each[at].latest()?.1);
         shelf.still(edition).then_some((holders.min, holders.ties))
     }
 
@@ -400,6 +411,14 @@ impl Pick<'_> {
     pub(super) fn holds(&self, slot: SlotId) -> Option<&Level<'_>> {
         let block = slot.block() as u32;
         self.levels.iter().rev().find(|level| level.run.mask(block) & slot.bit() != 0)
+    }
+
+    /// Asks early for what a booking on a rank that holds `held` blocks of the prompt will write.
+    #[inline(always)]
+    pub(super) fn ask_to_join(&self, slot: SlotId, held: u32) {
+        for level in self.levels.iter().rev().take_while(|level| level.held > held) {
+            level.run.ask_to_join(slot.block() as u32);
+        }
     }
 }
 
