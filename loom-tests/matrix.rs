@@ -1777,8 +1777,8 @@ const MODELS: &[Model] = &[
                         "        let Ok((mut at, found)) = places.locate(key, hash) else { return };\n        let stamp = guard.domain().stamp();\n",
                     ),
                     (
-                        "writer.limbo.push_back((guard.domain().stamp(), run));\n        writer.sweep",
-                        "writer.limbo.push_back((stamp, run));\n        writer.sweep",
+                        "spare.limbo.push_back((guard.domain().stamp(), run));\n        spare.sweep",
+                        "spare.limbo.push_back((stamp, run));\n        spare.sweep",
                     ),
                 ],
                 fails_on: &[REUSED, UNORDERED],

@@ -221,6 +221,12 @@ impl<'d> Guard<'d> {
     pub(crate) fn seat(&self) -> usize {
         self.seat.number as usize
     }
+
+    /// Which of two sides the thread is on, for what is kept apart so that two threads do not take
+    /// its lines away from each other.
+    pub(crate) fn side(&self) -> usize {
+        self.seat() % 2
+    }
 }
 
 impl Drop for Guard<'_> {

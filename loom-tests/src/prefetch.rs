@@ -5,3 +5,6 @@ pub fn for_writing<T>(_place: &T) {}
 
 /// Does nothing.
 pub fn for_reading<T>(_place: &T) {}
+
+/// Does nothing.
+pub fn all_for_writing<T>(_place: &T) {}

@@ -158,6 +158,13 @@ impl PromptIndex {
         }) as u32
     }
 
+    /// Asks early for what is written when a run that begins with `first`, which was not found, is
+    /// entered.
+    #[inline]
+    pub(crate) fn ask_to_enter(&self, guard: &Guard<'_>, first: u64) {
+        self.table.ask_to_insert(first, guard);
+    }
+
     /// Follows `chain` from run to run, until `step` says no or nothing is found; gives how many
     /// blocks were found. Stretches have no gaps; one may begin within its run.
     ///

@@ -34,9 +34,9 @@ use std::sync::Arc;
 pub(crate) struct RankPrompts {
     nodes: Vec<Node>,
     edges: Edges,
-    /// First of the nodes not in use, linked by `parent`; by the seat, even or odd, of the thread
-    /// that dropped them: two threads that book on one rank in turn have the nodes of their own
-    /// bookings in their own caches.
+    /// First of the nodes not in use, linked by `parent`; by the side of the thread that dropped
+    /// them (see [`Guard::side`]): who books and frees here in turn with another thread has the
+    /// nodes of its own bookings in its own cache.
     free: [u32; 2],
     /// Blocks held. A row shows no more than 31 bits of them.
     held: u32,
@@ -92,13 +92,6 @@ pub(crate) struct At<'a> {
     pub(crate) slot: u32,
     /// A pin of the index's domain.
     pub(crate) guard: &'a Guard<'a>,
-}
-
-impl At<'_> {
-    /// Which of the two lists of free nodes is this thread's.
-    fn side(&self) -> usize {
-        self.guard.seat() % 2
-    }
 }
 
 impl Hung for Node {
@@ -326,7 +319,7 @@ impl RankPrompts {
 
     fn add(&mut self, node: Node, at: At<'_>) -> u32 {
         // Those of the other side only before there would be more nodes than ever.
-        let own = at.side();
+        let own = at.guard.side();
         let from = if self.free[own] == NONE && self.nodes.len() == self.nodes.capacity() {
             own ^ 1
         } else {
@@ -374,7 +367,7 @@ impl RankPrompts {
     fn drop_node(&mut self, node: u32, at: At<'_>) -> Option<Arc<[u64]>> {
         self.unhang(node);
         let run = &mut self.nodes[node as usize];
-        run.parent = std::mem::replace(&mut self.free[at.side()], node);
+        run.parent = std::mem::replace(&mut self.free[at.guard.side()], node);
         run.chain.take()
     }
 

@@ -11,12 +11,15 @@
 //!
 //! Each shard keeps the runs that were unlinked from it, in order, until their grace period is
 //! over, and then uses them again. Memory is bounded by the most runs that were ever in use at
-//! once, and what was unlinked during the longest time anybody stayed pinned.
+//! once, and what was unlinked during the longest time anybody stayed pinned. Threads of an even and
+//! an odd seat have theirs apart: two threads each of whose bookings brings a run, and takes it
+//! along, then keep the lines of those runs to themselves.
 
 use super::chain::mix;
 use super::run::Run;
 use super::set::WidePool;
 use crate::grace::{Domain, Guard, Stamp};
+use crate::prefetch::{all_for_writing, for_writing};
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::sync::{MODELLED, Mutex};
 use std::collections::VecDeque;
@@ -38,8 +41,13 @@ pub(super) struct Table {
 #[repr(align(128))]
 struct Shard {
     places: AtomicPtr<Places>,
-    writer: Mutex<Writer>,
+    /// On lines of its own: readers need none of it.
+    writer: OwnLines<Mutex<Writer>>,
 }
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct OwnLines<T>(T);
 
 #[derive(Debug)]
 struct Places {
@@ -60,15 +68,24 @@ struct Place {
 struct Writer {
     live: usize,
     left: usize,
+    /// Runs that are not linked, by the side of the thread that unlinked them; see
+    /// [`Guard::side`].
+    spare: Box<[Spare; 2]>,
+    /// Arrays that were replaced.
+    old: Vec<(Stamp, *mut Places)>,
+    /// Owns all runs ever made here.
+    slabs: Vec<*mut [Run]>,
+}
+
+/// Runs that were unlinked by threads of one side.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Spare {
     free: Vec<*const Run>,
     /// Unlinked, in this order.
     limbo: VecDeque<(Stamp, *const Run)>,
     /// Length of `limbo` at which to look for a grace period next.
     patience: usize,
-    /// Arrays that were replaced.
-    old: Vec<(Stamp, *mut Places)>,
-    /// Owns all runs ever made here.
-    slabs: Vec<*mut [Run]>,
 }
 
 // SAFETY: the pointers own, or lead to what the table owns; they are touched under the mutex.
@@ -119,15 +136,13 @@ impl Table {
         assert!(shards.is_power_of_two(), "{shards} shards");
         let shard = |_| Shard {
             places: AtomicPtr::new(Places::new(PLACES)),
-            writer: Mutex::new(Writer {
+            writer: OwnLines(Mutex::new(Writer {
                 live: 0,
                 left: 0,
-                free: Vec::new(),
-                limbo: VecDeque::new(),
-                patience: PATIENCE,
+                spare: Box::default(),
                 old: Vec::new(),
                 slabs: Vec::new(),
-            }),
+            })),
         };
         Table { shards: (0..shards).map(shard).collect(), wides: WidePool::default() }
     }
@@ -169,6 +184,17 @@ impl Table {
         None
     }
 
+    /// Asks early for what is written when a run that begins with `key` is inserted.
+    #[inline]
+    pub(super) fn ask_to_insert<'g>(&'g self, key: u64, _guard: &'g Guard<'_>) {
+        let hash = mix(key);
+        let shard = self.shard(hash);
+        all_for_writing(&shard.writer);
+        // Acquire, and SAFETY: as in `get`.
+        let places = unsafe { &(*shard.places.load(Ordering::Acquire)).places };
+        for_writing(&places[hash as usize & (places.len() - 1)]);
+    }
+
     /// Publishes a new run that begins with `key`, made by `fill`, unless there is one: that one
     /// is returned then.
     pub(super) fn insert<'g>(
@@ -179,9 +205,8 @@ impl Table {
     ) -> Result<(), &'g Run> {
         let hash = mix(key);
         let shard = self.shard(hash);
-        let mut writer = shard.writer.lock();
+        let mut writer = shard.writer.0.lock();
         let domain = guard.domain();
-        writer.sweep(&self.wides, domain);
         // SAFETY: the current array is replaced only under the lock.
         let mut places = unsafe { &*shard.places.load(Ordering::Relaxed) };
         let mut at = match places.locate(key, hash) {
@@ -196,7 +221,7 @@ impl Table {
                 Err(at) => at,
             };
         }
-        let run = writer.take();
+        let run = writer.take(&self.wides, guard);
         // SAFETY: owned by the table; nobody else has it.
         fill(unsafe { &*run });
         let place = &places.places[at];
@@ -216,9 +241,8 @@ impl Table {
         let key = old.body().first;
         let hash = mix(key);
         let shard = self.shard(hash);
-        let mut writer = shard.writer.lock();
-        writer.sweep(&self.wides, guard.domain());
-        let run = writer.take();
+        let mut writer = shard.writer.0.lock();
+        let run = writer.take(&self.wides, guard);
         // SAFETY: owned by the table; nobody else has it.
         fill(unsafe { &*run });
         // SAFETY: the current array is replaced only under the lock.
@@ -228,7 +252,7 @@ impl Table {
                 debug_assert!(ptr::eq(found, old), "a run that is not obsolete is linked");
                 // Release: publishes the run to `get`.
                 places.places[at].run.store(run.cast_mut(), Ordering::Release);
-                writer.limbo.push_back((guard.domain().stamp(), old));
+                writer.spare[guard.side()].limbo.push_back((guard.domain().stamp(), old));
             }
             Err(_) => unreachable!("a run that is not obsolete is linked"),
         }
@@ -239,7 +263,7 @@ impl Table {
         let key = run.body().first;
         let hash = mix(key);
         let shard = self.shard(hash);
-        let mut writer = shard.writer.lock();
+        let mut writer = shard.writer.0.lock();
         // SAFETY: the current array is replaced only under the lock.
         let places = unsafe { &(*shard.places.load(Ordering::Relaxed)) };
         let Ok((mut at, found)) = places.locate(key, hash) else { return };
@@ -261,8 +285,9 @@ impl Table {
                 at = at.wrapping_sub(1) & mask;
             }
         }
-        writer.limbo.push_back((guard.domain().stamp(), run));
-        writer.sweep(&self.wides, guard.domain());
+        let spare = &mut writer.spare[guard.side()];
+        spare.limbo.push_back((guard.domain().stamp(), run));
+        spare.sweep(&self.wides, guard.domain());
     }
 
     /// Calls `visit` for every run, shard by shard, with no lock held; runs that come or go
@@ -285,13 +310,13 @@ impl Table {
     /// How many runs are linked.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.writer.lock().live).sum()
+        self.shards.iter().map(|shard| shard.writer.0.lock().live).sum()
     }
 
     /// How many runs were ever made.
     #[cfg(test)]
     pub(super) fn made(&self) -> usize {
-        self.shards.iter().map(|shard| shard.writer.lock().slabs.len() * SLAB).sum()
+        self.shards.iter().map(|shard| shard.writer.0.lock().slabs.len() * SLAB).sum()
     }
 }
 
@@ -343,22 +368,29 @@ impl Shard {
 }
 
 impl Writer {
-    /// A run that nobody else has.
-    fn take(&mut self) -> *const Run {
-        if let Some(run) = self.free.pop() {
-            return run;
+    /// A run that nobody else has: one of this side, one of the other, or a new one.
+    fn take(&mut self, wides: &WidePool, guard: &Guard<'_>) -> *const Run {
+        let own = guard.side();
+        for side in [own, own ^ 1] {
+            let spare = &mut self.spare[side];
+            spare.sweep(wides, guard.domain());
+            if let Some(run) = spare.free.pop() {
+                return run;
+            }
         }
         let slab: Box<[Run]> = (0..SLAB).map(|_| Run::new()).collect();
         let slab = Box::into_raw(slab);
         self.slabs.push(slab);
         let first = slab.cast::<Run>().cast_const();
         // Room for all that may come back here, so that giving back allocates nothing.
-        self.free.reserve(self.slabs.len() * SLAB);
+        self.spare.iter_mut().for_each(|spare| spare.free.reserve(self.slabs.len() * SLAB));
         // SAFETY: within the slab.
-        self.free.extend((1..SLAB).map(|i| unsafe { first.add(i) }));
+        self.spare[own].free.extend((1..SLAB).map(|i| unsafe { first.add(i) }));
         first
     }
+}
 
+impl Spare {
     /// Takes back what nobody can be reading any more.
     fn sweep(&mut self, wides: &WidePool, domain: &Domain) {
         let Some(&(oldest, _)) = self.limbo.front() else { return };
@@ -392,7 +424,7 @@ impl Drop for Table {
         for shard in &mut self.shards {
             // SAFETY: nobody shares the table any more; all of it is owned by it alone.
             drop(unsafe { Box::from_raw(shard.places.load(Ordering::Relaxed)) });
-            let writer = shard.writer.get_mut();
+            let writer = shard.writer.0.get_mut();
             for &(_, places) in &writer.old {
                 // SAFETY: as above.
                 drop(unsafe { Box::from_raw(places) });

@@ -55,7 +55,7 @@ pub(super) fn levels<'a>(
     }
     levels.reserve(8);
     let hashes = prompt.hashes();
-    tools.index.descend(guard, hashes, |run, from, to| {
+    let found = tools.index.descend(guard, hashes, |run, from, to| {
         run.ask();
         levels.push(Level {
             run,
@@ -65,6 +65,11 @@ pub(super) fn levels<'a>(
             many: false,
         });
     });
+    if let Some(&first) = hashes.get(found as usize)
+        && ask.books
+    {
+        tools.index.ask_to_enter(guard, first);
+    }
     levels
 }
 
