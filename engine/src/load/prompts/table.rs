@@ -382,10 +382,11 @@ impl Writer {
         let slab = Box::into_raw(slab);
         self.slabs.push(slab);
         let first = slab.cast::<Run>().cast_const();
-        // Room for all that may come back here, so that giving back allocates nothing.
-        self.spare.iter_mut().for_each(|spare| spare.free.reserve(self.slabs.len() * SLAB));
+        let free = &mut self.spare[own].free;
+        // Room for all that may come back here: giving back then allocates nothing, as a rule.
+        free.reserve(self.slabs.len() * SLAB);
         // SAFETY: within the slab.
-        self.spare[own].free.extend((1..SLAB).map(|i| unsafe { first.add(i) }));
+        free.extend((1..SLAB).map(|i| unsafe { first.add(i) }));
         first
     }
 }
