@@ -11,7 +11,7 @@
 use crate::fleet::seal::{SPAN, Sealed, Shelf, Turn, Turns, Versions};
 use crate::fleet::view::BlockView;
 use crate::sync::Arc;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::time::Time;
 use std::sync::OnceLock;
 
@@ -82,6 +82,8 @@ pub(crate) struct Board {
     /// every block, and mostly nothing else. Written by [`Board::note`].
     pub(crate) leasts: [AtomicU64; SPAN],
     pub(crate) counts: [AtomicU64; SPAN],
+    /// Whether `whole` is what those two come to. Written by who has the turn.
+    whole_is_theirs: AtomicBool,
     /// Per class, how many available ranks have no room for it.
     pub(crate) classes: Box<[ClassCounts]>,
     /// Per run of prompt blocks that many ranks hold: lowest cost among those, and counts; per block
@@ -112,6 +114,7 @@ impl Board {
             each: Default::default(),
             leasts: std::array::from_fn(|_| AtomicU64::new(f64::INFINITY.to_bits())),
             counts: Default::default(),
+            whole_is_theirs: AtomicBool::new(false),
             classes: blocks[0].classes.iter().map(|_| ClassCounts::default()).collect(),
             shelves: OnceLock::new(),
         }
@@ -140,6 +143,29 @@ impl Board {
             self.leasts[at].store(least, Ordering::Relaxed);
             self.counts[at].store(counts, Ordering::Relaxed);
         }
+    }
+
+    /// The lowest cost and the counts of a block, as they were last noted.
+    #[inline(always)]
+    pub(crate) fn told(&self, at: usize) -> (u64, u64) {
+        (self.leasts[at].load(Ordering::Relaxed), self.counts[at].load(Ordering::Relaxed))
+    }
+
+    /// Publishes what all blocks come to, at the sum of their versions.
+    #[inline]
+    pub(crate) fn conclude(&self, turn: &Turn<'_>, sum: u64, words: [u64; 2]) {
+        let put = self.whole.put(turn, sum, words);
+        // Refused: what stands there is as new and of versions read by another call, which may have
+        // missed a change of a block that this one has noted.
+        self.whole_is_theirs.store(put, Ordering::Relaxed);
+    }
+
+    /// What all blocks came to, if no block has been noted with anything else since: most changes
+    /// of a row neither move the lowest cost of its block nor anybody across a limit.
+    #[inline]
+    pub(crate) fn still(&self, _turn: &Turn<'_>) -> Option<[u64; 2]> {
+        let theirs = self.whole_is_theirs.load(Ordering::Relaxed);
+        if theirs { self.whole.latest().map(|(_, words)| words) } else { None }
     }
 
     /// The shelf about `subject`, if there is one, and its edition.

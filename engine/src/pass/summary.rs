@@ -301,11 +301,17 @@ impl<'a> Pick<'a> {
             fresh.push((at, self.sum_up_block(board, number * SPAN + at, versions[at])));
         }
         let Some(turn) = board.turns.take() else { return self.on_its_own(board, number, &fresh) };
+        let mut same = true;
         for (at, block) in &fresh {
             let told = (block.min.to_bits(), block.counts.0);
+            same &= board.told(*at) == told;
             board.note(&turn, *at, versions[*at], block.words(), told);
         }
         // By now the board says all there is to say, of these versions or later ones.
+        if same && let Some([min, counts]) = board.still(&turn) {
+            board.conclude(&turn, sum, [min, counts]);
+            return Span { min: f64::from_bits(min), counts: Counts(counts), sum, own: None };
+        }
         let leasts = board.leasts.each_ref().map(|one| f64::from_bits(one.load(Ordering::Relaxed)));
         let each = board.counts.each_ref().map(|one| Counts(one.load(Ordering::Relaxed)));
         let min = lowest(&leasts);
@@ -313,7 +319,7 @@ impl<'a> Pick<'a> {
         for at in lanes(self.tools.kernel.within(&board.leasts, 0.0, min) & board.places()) {
             counts.tie(at, each[at].ties());
         }
-        board.whole.put(&turn, sum, [min.to_bits(), counts.0]);
+        board.conclude(&turn, sum, [min.to_bits(), counts.0]);
         Span { min, counts, sum, own: None }
     }
 

@@ -346,6 +346,46 @@ fn nobody_is_believed_to_have_room_once_all_are_full() {
 }
 
 #[test]
+fn what_a_span_came_to_is_used_again_only_while_it_is_what_its_blocks_come_to() {
+    let pool = Pool::builder().build().unwrap();
+    for id in 0..200 {
+        pool.upsert(WorkerSpec::new(id)).unwrap();
+    }
+    let view = |look: &dyn Fn(&Board)| {
+        let guard = pin();
+        look(pool.inner().view.load(&guard).boards[0].of(guard.seat()));
+    };
+    let kept = || {
+        let kept = std::cell::Cell::new(None);
+        view(&|board| kept.set(board.still(&board.turns.take().unwrap())));
+        kept.get()
+    };
+    let request = Request::new(64);
+    assert_eq!(kept(), None, "nothing was summed up yet");
+    pool.select(&request).unwrap();
+    let (idle, ties) = (kept().unwrap(), |words: [u64; 2]| Counts(words[1]).ties());
+    assert_eq!(ties(idle), 200);
+    // A change that its block does not show, and one that it does.
+    drop(pool.book(&request).unwrap());
+    pool.select(&request).unwrap();
+    assert_eq!(kept(), Some(idle));
+    let booking = pool.book(&request).unwrap();
+    pool.select(&request).unwrap();
+    assert_eq!(ties(kept().unwrap()), 199);
+    // A result that comes late is refused. Whoever brought it may have noted a block all the same.
+    view(&|board| {
+        let (sum, words) = board.whole.latest().unwrap();
+        let turn = board.turns.take().unwrap();
+        board.conclude(&turn, sum.wrapping_sub(1 << 40), [0, 0]);
+        assert_eq!(board.whole.latest(), Some((sum, words)));
+        assert_eq!(board.still(&turn), None);
+    });
+    drop(booking);
+    pool.select(&request).unwrap();
+    assert_eq!(kept(), Some(idle), "found anew");
+}
+
+#[test]
 fn a_view_s_summaries_are_of_its_own_limits() {
     let rejects = RejectThresholds::new(Thresholds::NONE).unwrap();
     let pool = Pool::builder().reject_thresholds(rejects.clone()).build().unwrap();
