@@ -96,6 +96,12 @@ pub(crate) fn changed(from: u64, to: u64) -> Option<u64> {
     Some((0..times).fold(0, |set, nth| set | 1 << lane(nth)))
 }
 
+/// The lane that changed last.
+#[inline(always)]
+pub(crate) fn latest(version: u64) -> usize {
+    (version >> 1) as usize % (1 << LANE_BITS)
+}
+
 impl Versions {
     pub(crate) fn new() -> Versions {
         Versions { now: std::array::from_fn(|_| AtomicU64::new(after(0, 0))) }

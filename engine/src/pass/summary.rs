@@ -63,7 +63,7 @@ use self::runs::Level;
 use crate::fleet::block::{SlotId, lanes};
 use crate::fleet::board::Board;
 use crate::fleet::eligible::Eligible;
-use crate::fleet::seal::SPAN;
+use crate::fleet::seal::{SPAN, latest};
 use crate::fleet::view::{BlockView, View};
 use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
@@ -72,6 +72,7 @@ use crate::names::Rank;
 use crate::pass::full::{self, Ask, Overlaps, Proposal, Tools, Verdict, sibling_with_room};
 use crate::pass::lanes::Terms;
 use crate::pass::pick::{Rng, nth_set};
+use crate::prefetch::for_reading;
 use crate::sync::atomic::Ordering;
 use bumpalo::collections::Vec as ArenaVec;
 use smallvec::SmallVec;
@@ -146,6 +147,15 @@ struct Span<'a> {
     own: Option<&'a [Block; SPAN]>,
 }
 
+/// A span in which something has changed.
+struct Changed {
+    number: usize,
+    /// The sum of its versions.
+    sum: u64,
+    /// The blocks in which something has changed.
+    stale: u64,
+}
+
 /// The lowest of a span's costs, none of which is NaN.
 #[inline(always)]
 fn lowest(costs: &[f64; SPAN]) -> f64 {
@@ -214,25 +224,30 @@ impl<'a> Pick<'a> {
         let mut contest = Contest::new(view.boards.len() + 8, self.tools.arena);
         let (mut full, mut may) = (0, 0);
         self.ask_for_holders();
+        let mut changed: SmallVec<[Changed; 4]> = SmallVec::new();
         for number in 0..view.boards.len() {
             let board = self.board(number);
-            let span = match board.whole.read_sum(&board.versions) {
-                Some((sum, [min, counts])) => {
-                    Span { min: f64::from_bits(min), counts: Counts(counts), sum, own: None }
-                }
-                None => self.sum_up(board, number),
-            };
+            let (sum, [min, counts]) = board.whole.read_sum(&board.versions).unwrap_or_else(|| {
+                changed.push(self.changed(board, number));
+                (0, [0; 2])
+            });
+            let (min, counts) = (f64::from_bits(min), Counts(counts));
+            self.spans.push(Span { min, counts, sum, own: None });
+        }
+        for changed in &changed {
+            self.spans[changed.number] = self.sum_up(changed);
+        }
+        for (number, span) in self.spans.iter().enumerate() {
             full += span.counts.full();
             may += span.counts.may();
             if span.counts.straddles() {
                 return Err(Unsettled::Straddles);
             }
-            let Span { min: plain, counts, .. } = span;
+            let Span { min: plain, counts, .. } = *span;
             if plain + self.added < contest.bar() {
                 self.lowest = number * SPAN + counts.blocks().trailing_zeros() as usize % SPAN;
             }
             contest.group(plain + self.added, Group { level: None, span: number, plain, counts });
-            self.spans.push(span);
         }
         if !self.levels.is_empty() {
             self.weigh_runs(&mut contest, rng);
@@ -286,26 +301,41 @@ impl<'a> Pick<'a> {
         None
     }
 
+    /// Finds the blocks of a span in which something has changed, and asks early for the rows: of
+    /// all spans, before the first one is summed up.
+    #[inline(never)]
+    fn changed(&self, board: &Board, number: usize) -> Changed {
+        let (mut sum, mut stale) = (0u64, 0u64);
+        for at in 0..SPAN {
+            let version = board.versions.of(at);
+            sum = sum.wrapping_add(version);
+            stale |= u64::from(!board.each[at].is_of(version)) << at;
+        }
+        stale &= board.places();
+        for at in lanes(stale) {
+            let live = &self.view.blocks[number * SPAN + at].live;
+            for_reading(&live.rows[latest(board.versions.of(at))]);
+        }
+        Changed { number, sum, stale }
+    }
+
     /// Sums up a span in which something has changed, and publishes what was found.
     #[inline(never)]
-    fn sum_up(&self, board: &Board, number: usize) -> Span<'a> {
-        let mut versions = [0; SPAN];
-        let (mut sum, mut stale) = (0u64, 0u64);
-        for (at, version) in versions.iter_mut().enumerate() {
-            *version = board.versions.of(at);
-            sum = sum.wrapping_add(*version);
-            stale |= u64::from(!board.each[at].is_of(*version)) << at;
-        }
-        let mut fresh: SmallVec<[(usize, Block); 2]> = SmallVec::new();
-        for at in lanes(stale & board.places()) {
-            fresh.push((at, self.sum_up_block(board, number * SPAN + at, versions[at])));
+    fn sum_up(&self, changed: &Changed) -> Span<'a> {
+        let &Changed { number, sum, stale } = changed;
+        let board = self.board(number);
+        let mut fresh: SmallVec<[(usize, u64, Block); 2]> = SmallVec::new();
+        for at in lanes(stale) {
+            // Read again: later than the sum's, it is as true.
+            let version = board.versions.of(at);
+            fresh.push((at, version, self.sum_up_block(board, number * SPAN + at, version)));
         }
         let Some(turn) = board.turns.take() else { return self.on_its_own(board, number, &fresh) };
         let mut same = true;
-        for (at, block) in &fresh {
+        for &(at, version, block) in &fresh {
             let told = (block.min.to_bits(), block.counts.0);
-            same &= board.told(*at) == told;
-            board.note(&turn, *at, versions[*at], block.words(), told);
+            same &= board.told(at) == told;
+            board.note(&turn, at, version, block.words(), told);
         }
         // By now the board says all there is to say, of these versions or later ones.
         if same && let Some([min, counts]) = board.still(&turn) {
@@ -325,14 +355,14 @@ impl<'a> Pick<'a> {
 
     /// The same where somebody else publishes: this call goes by its own results.
     #[cold]
-    fn on_its_own(&self, board: &Board, number: usize, fresh: &[(usize, Block)]) -> Span<'a> {
+    fn on_its_own(&self, board: &Board, number: usize, fresh: &[(usize, u64, Block)]) -> Span<'a> {
         let mut own = [Block::NONE; SPAN];
         let (mut counts, mut min, mut sum) = (Counts(0), f64::INFINITY, 0u64);
         for (at, block) in own.iter_mut().enumerate() {
             let version = board.versions.of(at);
             sum = sum.wrapping_add(version);
             if at < board.blocks {
-                let known = fresh.iter().find(|fresh| fresh.0 == at).map(|fresh| fresh.1);
+                let known = fresh.iter().find(|fresh| fresh.0 == at).map(|fresh| fresh.2);
                 let b = number * SPAN + at;
                 *block = known.unwrap_or_else(|| self.sum_up_block(board, b, version));
                 counts.add(block.counts);
