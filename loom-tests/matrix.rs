@@ -1762,7 +1762,7 @@ const MODELS: &[Model] = &[
                 patches: &[
                     ("        if !domain.has_passed(oldest) {\n", "        if false {\n"),
                     (
-                        "            if !domain.has_passed(stamp) {\n                return;\n            }\n            self.limbo.pop_front();",
+                        "            if !domain.has_passed(stamp) {\n                break;\n            }\n            self.limbo.pop_front();",
                         "            self.limbo.pop_front();",
                     ),
                 ],
@@ -1777,8 +1777,8 @@ const MODELS: &[Model] = &[
                         "        let Ok((mut at, found)) = places.locate(key, hash) else { return };\n        let stamp = guard.domain().stamp();\n",
                     ),
                     (
-                        "spare.limbo.push_back((guard.domain().stamp(), run));\n        spare.sweep",
-                        "spare.limbo.push_back((stamp, run));\n        spare.sweep",
+                        "spare.limbo.push_back((domain.stamp(), run));\n        spare.quiet",
+                        "spare.limbo.push_back((stamp, run));\n        spare.quiet",
                     ),
                 ],
                 fails_on: &[REUSED, UNORDERED],

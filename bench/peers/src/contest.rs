@@ -168,11 +168,15 @@ impl Outcome {
     }
 
     pub fn to_json(&self) -> String {
-        let Outcome { name, ranks, ours_ns, peer_ns, ratio, quartiles: (low, high), rounds } = self;
+        let Outcome { name, ranks, rounds, quartiles: (low, high), .. } = self;
+        // A pair of which no round was undisturbed has no figures, and JSON has no word for those.
+        let number = |x: f64| if x.is_finite() { format!("{x:.3}") } else { "null".to_owned() };
+        let [ours, peer, ratio] = [self.ours_ns, self.peer_ns, self.ratio].map(number);
+        let (low, high) = (number(*low), number(*high));
         format!(
-            "{{\"pair\": \"{name}\", \"ranks\": {ranks}, \"ours_ns\": {ours_ns:.1}, \
-             \"peer_ns\": {peer_ns:.1}, \"ratio\": {ratio:.3}, \"ratio_q1\": {low:.3}, \
-             \"ratio_q3\": {high:.3}, \"rounds\": {rounds}}}"
+            "{{\"pair\": \"{name}\", \"ranks\": {ranks}, \"ours_ns\": {ours}, \
+             \"peer_ns\": {peer}, \"ratio\": {ratio}, \"ratio_q1\": {low}, \
+             \"ratio_q3\": {high}, \"rounds\": {rounds}}}"
         )
     }
 

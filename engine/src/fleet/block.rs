@@ -83,7 +83,7 @@ pub(crate) struct Block {
 }
 
 // Each is on two lines of its own.
-const _: () = assert!(size_of::<CachePadded<Mutex<RankPrompts>>>() <= 128);
+const _: () = assert!(size_of::<Mutex<RankPrompts>>() <= 128);
 
 impl Block {
     /// The block with number `at` of those that share `versions`.

@@ -82,7 +82,7 @@ pub(crate) struct Board {
     /// every block, and mostly nothing else. Written by [`Board::note`].
     pub(crate) leasts: [AtomicU64; SPAN],
     pub(crate) counts: [AtomicU64; SPAN],
-    /// Whether `whole` is what those two come to. Written by who has the turn.
+    /// Whether `whole` is known to be what those two come to. Written by who has the turn.
     whole_is_theirs: AtomicBool,
     /// Per class, how many available ranks have no room for it.
     pub(crate) classes: Box<[ClassCounts]>,
@@ -153,7 +153,7 @@ impl Board {
 
     /// Publishes what all blocks come to, at the sum of their versions.
     #[inline]
-    pub(crate) fn conclude(&self, turn: &Turn<'_>, sum: u64, words: [u64; 2]) {
+    pub(crate) fn put_whole(&self, turn: &Turn<'_>, sum: u64, words: [u64; 2]) {
         let put = self.whole.put(turn, sum, words);
         // Refused: what stands there is as new and of versions read by another call, which may have
         // missed a change of a block that this one has noted.

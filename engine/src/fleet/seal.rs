@@ -8,7 +8,8 @@
 //! | looker, all blocks at once | [`Sealed::read_sum`]: the seal, *then* the versions | `put` |
 //!
 //! A result is believed only while its version is the current one, so it says what the rows said
-//! at some moment after the looker asked. Versions only grow. A flag in their place would be cleared
+//! at some moment after the looker asked. (Once believed, it may be looked into further by that call
+//! without asking again.) Versions only grow. A flag in their place would be cleared
 //! before somebody's change or after it, and stay wrong for ever.
 //!
 //! Results are published under a sequence lock that nobody waits for: who finds [`Turn`] taken uses
@@ -47,15 +48,16 @@ const NAMED: u32 = if MODELLED { 1 } else { 4 };
 /// Where a version's count of changes begins. Below it are the lanes, the latest lowest, and at the
 /// very bottom a bit that is never set: it makes a seal odd.
 ///
-/// The count has 39 bits and goes round. A result could be taken for a current one only if its
-/// block had changed exactly 2^39 times since (more than a year of ten thousand a second) and nobody
-/// had found it out of date all that time.
+/// The count has 39 bits and goes round. A result could be taken for a current or a later one only
+/// if its block (its span, where sums are compared) had changed 2^39 times since, or fewer by no
+/// more than [`AHEAD`] (at ten thousand a second: in the last five days of a year and three
+/// quarters), and nobody had found it out of date all that time.
 const COUNT_AT: u32 = 1 + NAMED * LANE_BITS;
 
 /// Changes that may come between reading a version and finding a result that is of a later one, and
 /// many times more. What seems to be ahead of a version by more than that lies behind it: the count
 /// has gone round.
-const AHEAD: u64 = 1 << 24;
+const AHEAD: u64 = 1 << 32;
 
 /// The seal of what was never put.
 const NOTHING: u64 = 1;
@@ -98,7 +100,7 @@ pub(crate) fn changed(from: u64, to: u64) -> Option<u64> {
 
 /// The lane that changed last.
 #[inline(always)]
-pub(crate) fn latest(version: u64) -> usize {
+pub(crate) fn last_lane(version: u64) -> usize {
     (version >> 1) as usize % (1 << LANE_BITS)
 }
 

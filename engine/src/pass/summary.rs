@@ -63,7 +63,7 @@ use self::runs::Level;
 use crate::fleet::block::{SlotId, lanes};
 use crate::fleet::board::Board;
 use crate::fleet::eligible::Eligible;
-use crate::fleet::seal::{SPAN, latest};
+use crate::fleet::seal::{SPAN, last_lane};
 use crate::fleet::view::{BlockView, View};
 use crate::grace::Guard;
 use crate::limits::rules::RejectScope;
@@ -75,7 +75,6 @@ use crate::pass::pick::{Rng, nth_set};
 use crate::prefetch::for_reading;
 use crate::sync::atomic::Ordering;
 use bumpalo::collections::Vec as ArenaVec;
-use smallvec::SmallVec;
 
 /// How often a pick begins again before the full pass is run instead: each time somebody else's
 /// change of the very block that was chosen came in between.
@@ -99,13 +98,7 @@ pub(crate) fn pick_for(
             }
         }
     }
-    let verdict = full::pass(view, tools, guard, ask, rng);
-    if let Some(proposal) = &verdict.proposal
-        && ask.books
-    {
-        view.block(proposal.slot).live.prefetch(proposal.slot.lane());
-    }
-    verdict
+    full::pass(view, tools, guard, ask, rng)
 }
 
 /// Whether summaries can answer the request.
@@ -224,18 +217,18 @@ impl<'a> Pick<'a> {
         let mut contest = Contest::new(view.boards.len() + 8, self.tools.arena);
         let (mut full, mut may) = (0, 0);
         self.ask_for_holders();
-        let mut changed: SmallVec<[Changed; 4]> = SmallVec::new();
+        let mut changed = ArenaVec::with_capacity_in(view.boards.len(), self.tools.arena);
         for number in 0..view.boards.len() {
             let board = self.board(number);
             let (sum, [min, counts]) = board.whole.read_sum(&board.versions).unwrap_or_else(|| {
-                changed.push(self.changed(board, number));
+                changed.push(self.look_for_changes(board, number));
                 (0, [0; 2])
             });
             let (min, counts) = (f64::from_bits(min), Counts(counts));
             self.spans.push(Span { min, counts, sum, own: None });
         }
-        for changed in &changed {
-            self.spans[changed.number] = self.sum_up(changed);
+        for span in &changed {
+            self.spans[span.number] = self.sum_up(span);
         }
         for (number, span) in self.spans.iter().enumerate() {
             full += span.counts.full();
@@ -274,7 +267,8 @@ impl<'a> Pick<'a> {
         Ok(verdict)
     }
 
-    /// The `n`-th of a group; `None`: what it was drawn from has been replaced by another result.
+    /// The `n`-th of a group; `None`: what it was drawn from has been replaced by another result, or
+    /// is being replaced.
     fn member(&self, group: &Group, mut n: u32) -> Option<SlotId> {
         let board = self.board(group.span);
         for at in lanes(group.counts.blocks()) {
@@ -304,7 +298,7 @@ impl<'a> Pick<'a> {
     /// Finds the blocks of a span in which something has changed, and asks early for the rows: of
     /// all spans, before the first one is summed up.
     #[inline(never)]
-    fn changed(&self, board: &Board, number: usize) -> Changed {
+    fn look_for_changes(&self, board: &Board, number: usize) -> Changed {
         let (mut sum, mut stale) = (0u64, 0u64);
         for at in 0..SPAN {
             let version = board.versions.of(at);
@@ -314,7 +308,7 @@ impl<'a> Pick<'a> {
         stale &= board.places();
         for at in lanes(stale) {
             let live = &self.view.blocks[number * SPAN + at].live;
-            for_reading(&live.rows[latest(board.versions.of(at))]);
+            for_reading(&live.rows[last_lane(board.versions.of(at))]);
         }
         Changed { number, sum, stale }
     }
@@ -324,7 +318,8 @@ impl<'a> Pick<'a> {
     fn sum_up(&self, changed: &Changed) -> Span<'a> {
         let &Changed { number, sum, stale } = changed;
         let board = self.board(number);
-        let mut fresh: SmallVec<[(usize, u64, Block); 2]> = SmallVec::new();
+        let stales = stale.count_ones() as usize;
+        let mut fresh = ArenaVec::with_capacity_in(stales, self.tools.arena);
         for at in lanes(stale) {
             // Read again: later than the sum's, it is as true.
             let version = board.versions.of(at);
@@ -339,7 +334,7 @@ impl<'a> Pick<'a> {
         }
         // By now the board says all there is to say, of these versions or later ones.
         if same && let Some([min, counts]) = board.still(&turn) {
-            board.conclude(&turn, sum, [min, counts]);
+            board.put_whole(&turn, sum, [min, counts]);
             return Span { min: f64::from_bits(min), counts: Counts(counts), sum, own: None };
         }
         let leasts = board.leasts.each_ref().map(|one| f64::from_bits(one.load(Ordering::Relaxed)));
@@ -349,7 +344,7 @@ impl<'a> Pick<'a> {
         for at in lanes(self.tools.kernel.within(&board.leasts, 0.0, min) & board.places()) {
             counts.tie(at, each[at].ties());
         }
-        board.conclude(&turn, sum, [min.to_bits(), counts.0]);
+        board.put_whole(&turn, sum, [min.to_bits(), counts.0]);
         Span { min, counts, sum, own: None }
     }
 
@@ -359,15 +354,20 @@ impl<'a> Pick<'a> {
         let mut own = [Block::NONE; SPAN];
         let (mut counts, mut min, mut sum) = (Counts(0), f64::INFINITY, 0u64);
         for (at, block) in own.iter_mut().enumerate() {
-            let version = board.versions.of(at);
-            sum = sum.wrapping_add(version);
+            let mut version = board.versions.of(at);
             if at < board.blocks {
-                let known = fresh.iter().find(|fresh| fresh.0 == at).map(|fresh| fresh.2);
-                let b = number * SPAN + at;
-                *block = known.unwrap_or_else(|| self.sum_up_block(board, b, version));
+                *block = match fresh.iter().find(|fresh| fresh.0 == at) {
+                    // The sum is of what the words are of: a later one would say that they stand.
+                    Some(&(_, known, block)) => {
+                        version = known;
+                        block
+                    }
+                    None => self.sum_up_block(board, number * SPAN + at, version),
+                };
                 counts.add(block.counts);
                 min = if block.min < min { block.min } else { min };
             }
+            sum = sum.wrapping_add(version);
         }
         for (at, block) in own.iter().enumerate() {
             if block.min == min {
@@ -484,9 +484,6 @@ impl<'a> Pick<'a> {
     fn propose(&self, slot: SlotId, forgone: Option<(Rank, f64)>) -> Option<Proposal> {
         let block = self.view.block(slot);
         let lane = slot.lane();
-        if self.ask.books {
-            block.live.prefetch(lane);
-        }
         let row = block.live.row(lane);
         let full = row.exceeds(self.limit(block, lane));
         if full && !self.stands_by_sibling(block, lane, row) {
@@ -494,11 +491,17 @@ impl<'a> Pick<'a> {
             block.live.bump(lane);
             return None;
         }
+        let class_room = self.ask.class.is_none_or(|c| !row.exceeds(block.classes[c].at(lane)));
+        // A gate that turns out to be closed has mostly no room here either.
+        let books = self.ask.books && class_room;
+        if books {
+            block.live.prefetch(lane);
+        }
         let overlap = self.overlaps.as_ref().map_or([0.0; 3], |o| o.at(slot));
         let own = overlap[0] + overlap[1] + overlap[2];
         let credit = self.ask.credit(overlap, self.terms);
         let held = self.holds(slot).map_or(0, |level| level.held);
-        if self.ask.books {
+        if books {
             self.ask_to_join(slot, held);
         }
         let requests = self.requests(slot.block(), lane);
@@ -510,7 +513,7 @@ impl<'a> Pick<'a> {
             overlap,
             cached_tokens: self.ask.cached_tokens(overlap),
             by_sibling: full,
-            class_room: self.ask.class.is_none_or(|c| !row.exceeds(block.classes[c].at(lane))),
+            class_room,
             forgone: forgone.filter(|&(_, blocks)| blocks > own),
         })
     }

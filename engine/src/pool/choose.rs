@@ -219,6 +219,8 @@ impl Inner {
     ) -> Result<Landed, Refusal> {
         let block = view.block(proposal.slot);
         let lane = proposal.slot.lane();
+        // A pick from summaries has done so already, a little earlier.
+        block.live.prefetch(lane);
         let limit = block.reject.at(lane);
         let origin = self.origin(ask.request, ask.prompt_blocks);
         let uncached = ask.request.isl as u32 - proposal.cached_tokens;

@@ -90,7 +90,8 @@ impl Edges {
 
     /// Enters a node, under an edge that is free.
     pub(super) fn insert<N: Hung>(&mut self, nodes: &[N], node: u32) {
-        // There are no more nodes than the highest number says.
+        // There are no more nodes than the highest number says, and that one was entered once: the
+        // table never gets smaller.
         if (node as usize + 1) * 3 > (self.mask() + 1) * 2 {
             let count = (node as usize + 1).next_power_of_two() * 2;
             let old: Vec<u32> = (0..=self.mask()).map(|at| self.get(at)).collect();

@@ -16,7 +16,7 @@
 //!
 //! Nodes share the prompt's own hashes. A node keeps one prompt's hashes alive, there are at most
 //! two nodes per live booking, and a node that others pass through changes to the shorter of two
-//! prompts when it can: so what is kept is bounded by twice the live bookings' number times the
+//! prompts, if it is less than half as long, when it can: so what is kept is bounded by twice the live bookings' number times the
 //! longest prompt, and comes down as long prompts leave.
 //!
 //! All of it is plain data: the caller holds the rank's lock, from [`RankPrompts::missing`] over
@@ -224,7 +224,8 @@ impl RankPrompts {
                 at,
             );
             self.held += end - pos;
-            self.indexed += at.index.gain(at.guard, at.slot, chain, pos, end);
+            let entered = at.index.gain(at.guard, at.slot, chain, pos, end);
+            self.indexed = self.indexed.saturating_add(entered);
         }
         let mut up = node;
         while up != NONE {
@@ -317,8 +318,14 @@ impl RankPrompts {
         self.nodes.iter().filter(|run| run.chain.is_some()).count()
     }
 
+    /// How many nodes there is memory for.
+    #[cfg(test)]
+    pub(crate) fn nodes_made(&self) -> usize {
+        self.nodes.len()
+    }
+
     fn add(&mut self, node: Node, at: At<'_>) -> u32 {
-        // Those of the other side only before there would be more nodes than ever.
+        // One of the other side rather than more memory.
         let own = at.guard.side();
         let from = if self.free[own] == NONE && self.nodes.len() == self.nodes.capacity() {
             own ^ 1

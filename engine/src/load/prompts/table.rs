@@ -30,6 +30,8 @@ const PLACES: usize = if MODELLED { 4 } else { 32 };
 const SLAB: usize = if MODELLED { 1 } else { 16 };
 /// Unlinked runs that a shard lets lie before it looks whether anybody is still reading.
 const PATIENCE: usize = if MODELLED { 1 } else { 8 };
+/// Times that one side takes something back before it looks after the other one as well.
+const QUIET: u32 = if MODELLED { 1 } else { 16 };
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -86,6 +88,8 @@ struct Spare {
     limbo: VecDeque<(Stamp, *const Run)>,
     /// Length of `limbo` at which to look for a grace period next.
     patience: usize,
+    /// Times that the other side has taken something back since this one unlinked anything.
+    quiet: u32,
 }
 
 // SAFETY: the pointers own, or lead to what the table owns; they are touched under the mutex.
@@ -285,9 +289,13 @@ impl Table {
                 at = at.wrapping_sub(1) & mask;
             }
         }
-        let spare = &mut writer.spare[guard.side()];
-        spare.limbo.push_back((guard.domain().stamp(), run));
-        spare.sweep(&self.wides, guard.domain());
+        let (domain, side) = (guard.domain(), guard.side());
+        let spare = &mut writer.spare[side];
+        spare.limbo.push_back((domain.stamp(), run));
+        spare.quiet = 0;
+        if spare.sweep(&self.wides, domain) {
+            writer.spare[side ^ 1].sweep_if_quiet(&self.wides, domain);
+        }
     }
 
     /// Calls `visit` for every run, shard by shard, with no lock held; runs that come or go
@@ -392,22 +400,32 @@ impl Writer {
 }
 
 impl Spare {
-    /// Takes back what nobody can be reading any more.
-    fn sweep(&mut self, wides: &WidePool, domain: &Domain) {
-        let Some(&(oldest, _)) = self.limbo.front() else { return };
+    /// Takes back what threads of this side left behind when they went quiet: their prompts would
+    /// be kept until the other side runs out of runs.
+    fn sweep_if_quiet(&mut self, wides: &WidePool, domain: &Domain) {
+        self.quiet += 1;
+        if self.quiet >= QUIET {
+            self.quiet = 0;
+            self.sweep(wides, domain);
+        }
+    }
+
+    /// Takes back what nobody can be reading any more; whether there was something.
+    fn sweep(&mut self, wides: &WidePool, domain: &Domain) -> bool {
+        let Some(&(oldest, _)) = self.limbo.front() else { return false };
         if !domain.has_passed(oldest) {
             if self.limbo.len() < self.patience {
-                return;
+                return false;
             }
             if !domain.passed(oldest) {
                 self.patience = self.limbo.len() + PATIENCE;
-                return;
+                return false;
             }
         }
         self.patience = PATIENCE;
         while let Some(&(stamp, run)) = self.limbo.front() {
             if !domain.has_passed(stamp) {
-                return;
+                break;
             }
             self.limbo.pop_front();
             // SAFETY: unlinked, and a grace period has passed: ours alone.
@@ -417,6 +435,7 @@ impl Spare {
             }
             self.free.push(run);
         }
+        true
     }
 }
 

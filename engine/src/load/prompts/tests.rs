@@ -1,7 +1,7 @@
 //! Against plain maps, step by step; and with many threads, compared at rest.
 
 use super::*;
-use crate::grace::{Domain, Guard};
+use crate::grace::{Domain, Guard, Seat};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -224,14 +224,14 @@ fn a_run_may_be_cut_at_every_place() {
 fn hashes_that_are_no_chains_harm_nobody() {
     for seed in 0..200 {
         let domain = Domain::new();
-        let seat = domain.seat();
+        let seats = [domain.seat(), domain.seat()];
         let index = PromptIndex::new(&domain);
         let mut rng = Rng(seed);
         let mut ranks: Vec<RankPrompts> = (0..4).map(|_| RankPrompts::new()).collect();
         let mut live: Vec<(usize, Held)> = Vec::new();
         let mut charged = [0_u32; 4];
         for step in 0..600 {
-            let guard = domain.pin(seat);
+            let guard = domain.pin(seats[rng.below(2) as usize]);
             if step > 400 || rng.below(2) == 0 {
                 if live.is_empty() {
                     continue;
@@ -261,6 +261,38 @@ fn hashes_that_are_no_chains_harm_nobody() {
         assert_eq!(charged, [0; 4]);
         assert_eq!(index.runs(), 0, "seed {seed}");
     }
+}
+
+#[test]
+fn what_one_thread_gives_back_another_uses_and_no_prompt_stays_behind() {
+    let domain = Domain::new();
+    let (books, frees) = (domain.seat(), domain.seat());
+    let index = PromptIndex::new(&domain);
+    let mut rank = RankPrompts::new();
+    let kept = chain_of(&[1]);
+    let mut round = |n: u64, frees: &Seat, chain: &Arc<[u64]>| {
+        let held = {
+            let guard = domain.pin(books);
+            rank.enter(rank.missing(chain), At { index: &index, slot: 7, guard: &guard })
+        };
+        let guard = domain.pin(frees);
+        assert_eq!(rank.leave(held, At { index: &index, slot: 7, guard: &guard }), 1, "{n}");
+        (index.runs_made(), rank.nodes_made())
+    };
+    let mut made = (0, 0);
+    for n in 0..20_000 {
+        // Now by one, now by the other.
+        let now = round(n, if n % 2_000 < 1_000 { frees } else { books }, &chain_of(&[1_000 + n]));
+        if n == 10_000 {
+            made = now;
+        }
+        assert!(n < 10_000 || now == made, "{now:?} after {made:?}");
+    }
+    round(0, frees, &kept);
+    for n in 0..40_000 {
+        round(n, books, &chain_of(&[1_000 + n]));
+    }
+    assert_eq!(Arc::strong_count(&kept), 1, "left behind by a thread that does no more");
 }
 
 #[test]

@@ -377,12 +377,13 @@ impl Pick<'_> {
             && let Some(turn) = board.turns.take()
         {
             let sum = self.spans[here.number].sum;
-            let (shelf, _) = board.claim(&turn, l.hash, sum);
+            let (shelf, edition) = board.claim(&turn, l.hash, sum);
             for fresh in &fresh {
                 shelf.each[fresh.at].put(&turn, fresh.version, fresh.holders.words());
             }
             contest.group(now.min + here.saved, here.group(now.min, now.counts));
-            if here.keep() {
+            // What was known has to stand on it still.
+            if here.keep() && known.is_none_or(|(_, before)| before == edition) {
                 found.join(&now);
                 let ruled_out =
                     lanes(here.blocks & !looked_at).map(|at| self.least(here.number, at));

@@ -376,7 +376,7 @@ fn what_a_span_came_to_is_used_again_only_while_it_is_what_its_blocks_come_to() 
     view(&|board| {
         let (sum, words) = board.whole.latest().unwrap();
         let turn = board.turns.take().unwrap();
-        board.conclude(&turn, sum.wrapping_sub(1 << 40), [0, 0]);
+        board.put_whole(&turn, sum.wrapping_sub(1 << 40), [0, 0]);
         assert_eq!(board.whole.latest(), Some((sum, words)));
         assert_eq!(board.still(&turn), None);
     });
