@@ -64,9 +64,21 @@ fn pairs(figures: &Value) -> impl Iterator<Item = &Value> {
 
 /// What `bench/peers` said, as a table.
 pub fn table(figures: &Value) -> Table {
+    table_of(pairs(figures))
+}
+
+/// The same, of each pair on the largest fleet it was measured on.
+pub fn largest(figures: &Value) -> Table {
+    let larger = |row: &Value, other: &Value| {
+        row["pair"] == other["pair"] && other["ranks"].as_u64() > row["ranks"].as_u64()
+    };
+    table_of(pairs(figures).filter(|row| !pairs(figures).any(|other| larger(row, other))))
+}
+
+fn table_of<'a>(rows: impl Iterator<Item = &'a Value>) -> Table {
     let mut table =
         Table::new(&["pair", "ranks", "this engine", "the other", "ratio", "quartiles"]);
-    for row in pairs(figures) {
+    for row in rows {
         let number = |key: &str| row[key].as_f64().unwrap_or_default();
         table.row(vec![
             row["pair"].as_str().unwrap_or_default().to_owned(),
@@ -78,4 +90,22 @@ pub fn table(figures: &Value) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_short_table_has_each_pair_once_on_its_largest_fleet() {
+        let row = |pair: &str, ranks: u64| json!({"pair": pair, "ranks": ranks, "ratio": 2.0});
+        let figures = json!({"pairs": [row("a", 64), row("b", 512), row("a", 4096), row("b", 64)]});
+        let lines: Vec<String> = largest(&figures).markdown().lines().map(str::to_owned).collect();
+        let of = |pair: &str, ranks: &str| {
+            lines.iter().filter(|l| l.contains(pair) && l.contains(ranks)).count()
+        };
+        assert_eq!((lines.len(), of("a |", "4096"), of("b |", "512")), (4, 1, 1), "{lines:?}");
+        assert_eq!(table(&figures).markdown().lines().count(), 6);
+    }
 }
