@@ -94,14 +94,19 @@ pub(crate) fn changed(from: u64, to: u64) -> Option<u64> {
     if times > u64::from(NAMED) {
         return None;
     }
-    let lane = |nth: u64| to >> (1 + nth as u32 * LANE_BITS) & ((1 << LANE_BITS) - 1);
-    Some((0..times).fold(0, |set, nth| set | 1 << lane(nth)))
+    Some((0..times).fold(0, |set, nth| set | 1 << lane(to, nth as u32)))
 }
 
 /// The lane that changed last.
 #[inline(always)]
 pub(crate) fn last_lane(version: u64) -> usize {
-    (version >> 1) as usize % (1 << LANE_BITS)
+    lane(version, 0)
+}
+
+/// The lane of the last change but `nth`.
+#[inline(always)]
+fn lane(version: u64, nth: u32) -> usize {
+    (version >> (1 + nth * LANE_BITS)) as usize % (1 << LANE_BITS)
 }
 
 impl Versions {

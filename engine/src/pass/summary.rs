@@ -333,10 +333,15 @@ impl<'a> Pick<'a> {
             board.note(&turn, at, version, block.words(), told);
         }
         // By now the board says all there is to say, of these versions or later ones.
-        if same && let Some([min, counts]) = board.still(&turn) {
-            board.put_whole(&turn, sum, [min, counts]);
-            return Span { min: f64::from_bits(min), counts: Counts(counts), sum, own: None };
-        }
+        let known = if same { board.still(&turn) } else { None };
+        let [min, counts] = known.unwrap_or_else(|| self.come_to(board));
+        board.put_whole(&turn, sum, [min, counts]);
+        Span { min: f64::from_bits(min), counts: Counts(counts), sum, own: None }
+    }
+
+    /// What the blocks of a span come to, by what was noted of them: lowest cost, and counts.
+    #[inline(always)]
+    fn come_to(&self, board: &Board) -> [u64; 2] {
         let leasts = board.leasts.each_ref().map(|one| f64::from_bits(one.load(Ordering::Relaxed)));
         let each = board.counts.each_ref().map(|one| Counts(one.load(Ordering::Relaxed)));
         let min = lowest(&leasts);
@@ -344,8 +349,7 @@ impl<'a> Pick<'a> {
         for at in lanes(self.tools.kernel.within(&board.leasts, 0.0, min) & board.places()) {
             counts.tie(at, each[at].ties());
         }
-        board.put_whole(&turn, sum, [min.to_bits(), counts.0]);
-        Span { min, counts, sum, own: None }
+        [min.to_bits(), counts.0]
     }
 
     /// The same where somebody else publishes: this call goes by its own results.

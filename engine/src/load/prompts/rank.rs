@@ -16,8 +16,8 @@
 //!
 //! Nodes share the prompt's own hashes. A node keeps one prompt's hashes alive, there are at most
 //! two nodes per live booking, and a node that others pass through changes to the shorter of two
-//! prompts, if it is less than half as long, when it can: so what is kept is bounded by twice the live bookings' number times the
-//! longest prompt, and comes down as long prompts leave.
+//! prompts, if it is less than half as long, when it can: so what is kept is bounded by twice the
+//! live bookings' number times the longest prompt, and comes down as long prompts leave.
 //!
 //! All of it is plain data: the caller holds the rank's lock, from [`RankPrompts::missing`] over
 //! its change of the row to [`RankPrompts::enter`].

@@ -22,6 +22,7 @@ use crate::grace::{Domain, Guard, Stamp};
 use crate::prefetch::{all_for_writing, for_writing};
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::sync::{MODELLED, Mutex};
+use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::ptr;
 
@@ -44,12 +45,8 @@ pub(super) struct Table {
 struct Shard {
     places: AtomicPtr<Places>,
     /// On lines of its own: readers need none of it.
-    writer: OwnLines<Mutex<Writer>>,
+    writer: CachePadded<Mutex<Writer>>,
 }
-
-#[derive(Debug)]
-#[repr(align(64))]
-struct OwnLines<T>(T);
 
 #[derive(Debug)]
 struct Places {
@@ -140,7 +137,7 @@ impl Table {
         assert!(shards.is_power_of_two(), "{shards} shards");
         let shard = |_| Shard {
             places: AtomicPtr::new(Places::new(PLACES)),
-            writer: OwnLines(Mutex::new(Writer {
+            writer: CachePadded::new(Mutex::new(Writer {
                 live: 0,
                 left: 0,
                 spare: Box::default(),
@@ -209,7 +206,7 @@ impl Table {
     ) -> Result<(), &'g Run> {
         let hash = mix(key);
         let shard = self.shard(hash);
-        let mut writer = shard.writer.0.lock();
+        let mut writer = shard.writer.lock();
         let domain = guard.domain();
         // SAFETY: the current array is replaced only under the lock.
         let mut places = unsafe { &*shard.places.load(Ordering::Relaxed) };
@@ -245,7 +242,7 @@ impl Table {
         let key = old.body().first;
         let hash = mix(key);
         let shard = self.shard(hash);
-        let mut writer = shard.writer.0.lock();
+        let mut writer = shard.writer.lock();
         let run = writer.take(&self.wides, guard);
         // SAFETY: owned by the table; nobody else has it.
         fill(unsafe { &*run });
@@ -267,7 +264,7 @@ impl Table {
         let key = run.body().first;
         let hash = mix(key);
         let shard = self.shard(hash);
-        let mut writer = shard.writer.0.lock();
+        let mut writer = shard.writer.lock();
         // SAFETY: the current array is replaced only under the lock.
         let places = unsafe { &(*shard.places.load(Ordering::Relaxed)) };
         let Ok((mut at, found)) = places.locate(key, hash) else { return };
@@ -318,13 +315,13 @@ impl Table {
     /// How many runs are linked.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.writer.0.lock().live).sum()
+        self.shards.iter().map(|shard| shard.writer.lock().live).sum()
     }
 
     /// How many runs were ever made.
     #[cfg(test)]
     pub(super) fn made(&self) -> usize {
-        self.shards.iter().map(|shard| shard.writer.0.lock().slabs.len() * SLAB).sum()
+        self.shards.iter().map(|shard| shard.writer.lock().slabs.len() * SLAB).sum()
     }
 }
 
@@ -444,7 +441,7 @@ impl Drop for Table {
         for shard in &mut self.shards {
             // SAFETY: nobody shares the table any more; all of it is owned by it alone.
             drop(unsafe { Box::from_raw(shard.places.load(Ordering::Relaxed)) });
-            let writer = shard.writer.0.get_mut();
+            let writer = shard.writer.get_mut();
             for &(_, places) in &writer.old {
                 // SAFETY: as above.
                 drop(unsafe { Box::from_raw(places) });

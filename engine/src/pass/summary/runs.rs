@@ -401,7 +401,8 @@ impl Pick<'_> {
         }
     }
 
-    /// The holders of a run in one block who are the cheapest; `None`: the shelf is another run's by now.
+    /// The holders of a run in one block who are the cheapest; `None`: the shelf is another run's by
+    /// now.
     pub(super) fn cheapest_holders(
         &self,
         board: &Board,
