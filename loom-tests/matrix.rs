@@ -57,6 +57,7 @@ const MORE_AT_REST: &str = "at rest the index says more than a rank holds";
 const NOT_CURRENT: &str = "a run that was replaced passes for current";
 const NOT_IN_SET: &str = "who is in the set is not found in it";
 const REUSED: &str = "a run is used again while somebody looks";
+const NOT_REMOVED: &str = "a chain is removed whole";
 const LEFT_RUN: &str = "a run is left that nobody holds";
 /// The index's own check.
 const LINKED: &str = "a run that is not obsolete is linked";
@@ -1298,11 +1299,11 @@ const MODELS: &[Model] = &[
                 file: "load/prompts/index.rs",
                 patches: &[
                     (
-                        "        // What nobody holds any more is not published.\n",
-                        "        let next = Some(chain[middle]);\n        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n        run.retire();\n        // What nobody holds any more is not published.\n",
+                        "        let mut lower_lock = None;\n",
+                        "        let mut lower_lock = None;\n        let next = Some(chain[middle]);\n        let upper_lock =\n            self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n        run.retire();\n",
                     ),
                     (
-                        "        let next = (!nobody).then(|| chain[middle]);\n        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n        run.retire();\n",
+                        "        let next = (!nobody).then(|| chain[middle]);\n        let upper_lock =\n            self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n        run.retire();\n",
                         "",
                     ),
                 ],
@@ -1357,8 +1358,8 @@ const MODELS: &[Model] = &[
                 removed: "the_lower_run_goes_before_the_upper_one_is_marked",
                 file: "load/prompts/index.rs",
                 patches: &[(
-                    "        upper.retire();\n        lower.retire();\n        drop(lock);\n        self.table.remove(lower, guard);\n",
-                    "        lower.retire();\n        drop(lock);\n        self.table.remove(lower, guard);\n        upper.retire();\n",
+                    "        upper.retire();\n        lower.retire();\n        drop(whole_lock);\n        drop(lock);\n        self.table.remove(lower, guard);\n",
+                    "        lower.retire();\n        drop(lock);\n        self.table.remove(lower, guard);\n        upper.retire();\n        drop(whole_lock);\n",
                 )],
                 fails_on: &[LESS],
             },
@@ -1366,8 +1367,8 @@ const MODELS: &[Model] = &[
                 removed: "the_lower_run_goes_before_the_whole_is_there",
                 file: "load/prompts/index.rs",
                 patches: &[(
-                    "        self.table.replace(upper, guard, |new| {\n            // SAFETY: the table hands out runs that nobody else has.\n            unsafe { new.refill(chain, start, end, lower.body().next) };",
-                    "        lower.retire();\n        self.table.remove(lower, guard);\n        self.table.replace(upper, guard, |new| {\n            // SAFETY: the table hands out runs that nobody else has.\n            unsafe { new.refill(chain, start, end, lower.body().next) };",
+                    "        let whole_lock = self.table.replace(upper, guard, |new| {\n            // SAFETY: the table hands out runs that nobody else has.\n            unsafe { new.refill(chain, start, end, lower.body().next) };",
+                    "        lower.retire();\n        self.table.remove(lower, guard);\n        let whole_lock = self.table.replace(upper, guard, |new| {\n            // SAFETY: the table hands out runs that nobody else has.\n            unsafe { new.refill(chain, start, end, lower.body().next) };",
                 )],
                 fails_on: &[LESS],
             },
@@ -1385,6 +1386,57 @@ const MODELS: &[Model] = &[
                     ),
                 ],
                 fails_on: &[LESS],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "so_it_is_while_the_lower_ones_place_is_given_to_another_rank",
+        file: "m13_place_again",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        gate: Some(3),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "a_place_gets_another_key_relaxed",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "place.key.store(key, Ordering::Release);",
+                    "place.key.store(key, Ordering::Relaxed);",
+                )],
+                fails_on: &[LESS],
+            },
+            Control {
+                removed: "a_look_up_does_not_acquire_the_key",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "place.key.load(Ordering::Acquire)",
+                    "place.key.load(Ordering::Relaxed)",
+                )],
+                fails_on: &[LESS],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_prompt_that_comes_back_is_found_as_it_was_or_as_it_is",
+        file: "m13_comes_back",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        gate: Some(3),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "a_run_that_comes_back_is_published_relaxed",
+                file: "load/prompts/table.rs",
+                patches: &[(
+                    "place.run.store(run.cast_mut(), Ordering::Release);\n        writer.live",
+                    "place.run.store(run.cast_mut(), Ordering::Relaxed);\n        writer.live",
+                )],
+                fails_on: &[UNORDERED],
             },
         ],
     },
@@ -1458,10 +1510,7 @@ const MODELS: &[Model] = &[
             Control {
                 removed: "a_run_that_was_cut_is_not_marked",
                 file: "load/prompts/index.rs",
-                patches: &[(
-                    "        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n        run.retire();\n",
-                    "        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n",
-                )],
+                patches: &[("        run.retire();\n        drop((", "        drop((")],
                 fails_on: &[LESS_AT_REST],
             },
             Control {
@@ -1522,6 +1571,63 @@ const MODELS: &[Model] = &[
     },
     Model {
         number: 13,
+        sentence: "a_merge_and_a_cut_of_what_it_makes_lose_nothing",
+        file: "m13_merge_and_cut",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        gate: Some(3),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "what_a_merge_makes_is_published_unlocked",
+                file: "load/prompts/index.rs",
+                patches: &[("            new.lock.lock()\n        });\n", "        });\n")],
+                fails_on: &[LESS_AT_REST, LEFT_RUN],
+            },
+            Control {
+                removed: "what_a_merge_makes_is_unlocked_before_the_lower_run_is_marked",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "        lower.retire();\n        drop(whole_lock);\n",
+                    "        drop(whole_lock);\n        lower.retire();\n",
+                )],
+                fails_on: &[LESS_AT_REST, LEFT_RUN],
+            },
+        ],
+    },
+    Model {
+        number: 13,
+        sentence: "a_cut_and_a_merge_of_what_it_leaves_lose_nothing",
+        file: "m13_cut_and_merge",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        gate: Some(3),
+        long: Some(3),
+        controls: &[
+            Control {
+                removed: "the_lower_part_of_a_cut_is_published_unlocked",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "Ok(lock) => lower_lock = Some(lock),",
+                    "Ok(lock) => lower_lock = Some(drop(lock)),",
+                )],
+                fails_on: &[LESS, NOT_REMOVED],
+            },
+            Control {
+                removed: "the_parts_of_a_cut_are_unlocked_before_it_is_marked",
+                file: "load/prompts/index.rs",
+                patches: &[(
+                    "        run.retire();\n        drop((upper_lock, lower_lock));\n",
+                    "        drop((upper_lock, lower_lock));\n        run.retire();\n",
+                )],
+                fails_on: &[LESS, NOT_REMOVED],
+            },
+        ],
+    },
+    Model {
+        number: 13,
         sentence: "a_run_that_is_cut_does_not_pass_for_current",
         file: "m13_current",
         support: &["prompts"],
@@ -1531,21 +1637,15 @@ const MODELS: &[Model] = &[
         long: Some(3),
         controls: &[
             Control {
-                removed: "a_run_is_frozen_when_it_is_replaced",
+                removed: "the_parts_of_a_cut_are_published_unlocked",
                 file: "load/prompts/index.rs",
-                patches: &[(
-                    "let Some(chain) = body.chain() else { return };\n        run.freeze();",
-                    "let Some(chain) = body.chain() else { return };",
-                )],
+                patches: &[("            new.lock.lock()\n        };\n", "        };\n")],
                 fails_on: &[NOT_CURRENT],
             },
             Control {
-                removed: "a_cut_run_is_not_frozen",
-                file: "load/prompts/run.rs",
-                patches: &[(
-                    "self.frozen.store(true, Ordering::Relaxed);",
-                    "self.frozen.load(Ordering::Relaxed);",
-                )],
+                removed: "a_cut_run_passes_for_current",
+                file: "load/prompts/index.rs",
+                patches: &[("        run.retire();\n        drop((", "        drop((")],
                 fails_on: &[NOT_CURRENT],
             },
             Control {
@@ -1568,32 +1668,34 @@ const MODELS: &[Model] = &[
         short: Some(2),
         gate: Some(3),
         long: Some(3),
-        controls: &[
-            Control {
-                removed: "a_run_is_frozen_between_its_parts",
-                file: "load/prompts/index.rs",
-                patches: &[
-                    (
-                        "let Some(chain) = body.chain() else { return };\n        run.freeze();",
-                        "let Some(chain) = body.chain() else { return };",
-                    ),
-                    (
-                        "        let next = (!nobody).then",
-                        "        run.freeze();\n        let next = (!nobody).then",
-                    ),
-                ],
-                fails_on: &[NOT_CURRENT],
-            },
-            Control {
-                removed: "a_lower_part_is_published_relaxed",
-                file: "load/prompts/table.rs",
-                patches: &[(
-                    "place.run.store(run.cast_mut(), Ordering::Release);\n        writer.live",
-                    "place.run.store(run.cast_mut(), Ordering::Relaxed);\n        writer.live",
-                )],
-                fails_on: &[NOT_CURRENT, UNORDERED],
-            },
-        ],
+        controls: &[Control {
+            removed: "the_parts_of_a_cut_are_unlocked_and_then_it_is_marked",
+            file: "load/prompts/index.rs",
+            patches: &[(
+                "        run.retire();\n        drop((upper_lock, lower_lock));\n",
+                "        drop((upper_lock, lower_lock));\n        run.retire();\n",
+            )],
+            fails_on: &[NOT_CURRENT],
+        }],
+    },
+    Model {
+        number: 13,
+        sentence: "a_run_that_is_cut_does_not_pass_for_one_without_who_entered_above",
+        file: "m13_current_upper",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        gate: Some(3),
+        long: Some(3),
+        controls: &[Control {
+            removed: "the_upper_part_of_a_cut_is_published_unlocked",
+            file: "load/prompts/index.rs",
+            patches: &[(
+                "            self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n",
+                "            self.table.replace(run, guard, |new| drop(fill(new, start, middle, next, above)));\n",
+            )],
+            fails_on: &[NOT_CURRENT],
+        }],
     },
     Model {
         number: 13,
@@ -1606,15 +1708,21 @@ const MODELS: &[Model] = &[
         long: Some(3),
         controls: &[
             Control {
-                removed: "the_upper_run_of_a_merge_is_frozen_late",
+                removed: "the_upper_run_of_a_merge_is_marked_late",
                 file: "load/prompts/index.rs",
-                patches: &[("        upper.freeze();\n", "")],
+                patches: &[(
+                    "        upper.retire();\n        lower.retire();\n        drop(whole_lock);\n",
+                    "        lower.retire();\n        drop(whole_lock);\n        upper.retire();\n",
+                )],
                 fails_on: &[NOT_CURRENT],
             },
             Control {
-                removed: "the_lower_run_of_a_merge_is_frozen_late",
+                removed: "the_lower_run_of_a_merge_is_marked_late",
                 file: "load/prompts/index.rs",
-                patches: &[("        lower.freeze();\n", "")],
+                patches: &[(
+                    "        upper.retire();\n        lower.retire();\n        drop(whole_lock);\n",
+                    "        upper.retire();\n        drop(whole_lock);\n        lower.retire();\n",
+                )],
                 fails_on: &[NOT_CURRENT],
             },
         ],
@@ -1671,10 +1779,16 @@ const MODELS: &[Model] = &[
             Control {
                 removed: "a_run_is_published_relaxed",
                 file: "load/prompts/table.rs",
-                patches: &[(
-                    "place.run.store(run.cast_mut(), Ordering::Release);\n        writer.live",
-                    "place.run.store(run.cast_mut(), Ordering::Relaxed);\n        writer.live",
-                )],
+                patches: &[
+                    (
+                        "place.key.store(key, Ordering::Release);",
+                        "place.key.store(key, Ordering::Relaxed);",
+                    ),
+                    (
+                        "place.run.store(run.cast_mut(), Ordering::Release);\n        writer.live",
+                        "place.run.store(run.cast_mut(), Ordering::Relaxed);\n        writer.live",
+                    ),
+                ],
                 fails_on: &[UNORDERED],
             },
             Control {

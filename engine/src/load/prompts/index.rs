@@ -7,15 +7,23 @@
 //!
 //! Who may write what: a rank's bits change under that rank's own lock, held by the caller over
 //! [`PromptIndex::gain`] and [`PromptIndex::lose`]; a run's set, and its end, under the run's
-//! lock. Readers take none. Locks are taken in the order rank, run, shard; a second run's only if it is free. A run
-//! that has to be cut is replaced: first its lower part is published, then the upper part takes
-//! its place, so that who passes from one to the other never finds less than the rank holds. An
-//! empty run is marked, then unlinked; who meets a marked one unlinks it as well.
+//! lock. Readers take none. Locks are taken in the order rank, run, shard; a second run's only if
+//! it is free, or if nobody can have found it yet. A run that has to be cut is replaced: first its
+//! lower part is published, then the upper part takes its place, so that who passes from one to the
+//! other never finds less than the rank holds. An empty run is marked, then unlinked; who meets a
+//! marked one unlinks it as well.
 //!
 //! When a rank lets go of a run, and what is left is held by the very ranks that hold the run's
 //! lower part as well, the two are made one again: cuts do not outlive the bookings that made them.
 //! The whole is published in the upper part's place, then the lower part is unlinked; who has read
 //! the upper part and misses the lower one looks again.
+//!
+//! What takes the place of other runs, the parts of a cut and the whole of a merge, is published
+//! with its lock taken, which is let go of when they are marked. Until then it is found, and stays
+//! as it is. Otherwise a whole might be cut where its old lower part, not marked yet, still lies in
+//! the table, and that part be taken for one that is no chain; a lower part might be made one with
+//! what follows, which would be missed by who has read the run that was cut and finds no mark; and
+//! a rank might enter a part and not be looked for, because the run before it passes for current.
 //!
 //! A rank that gains a tail under a prefix it holds touches the tail only, never the prefix's run:
 //! requests with one system prompt share no line that is written.
@@ -68,7 +76,7 @@ impl RunView<'_> {
     /// and removed before whoever moved that version did so.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
-        !self.run.is_frozen()
+        !self.run.is_obsolete()
     }
 
     /// Asks early for who holds the run, to be looked at.
@@ -382,13 +390,19 @@ impl PromptIndex {
 
     /// Cuts a run behind its first `upper` blocks. The caller holds its lock and has seen that it
     /// is not obsolete.
-    fn cut(&self, guard: &Guard<'_>, run: &Run, upper: usize, above: Change, below: Change) {
+    fn cut<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        run: &Run,
+        upper: usize,
+        above: Change,
+        below: Change,
+    ) {
         let body = run.body();
         let Some(chain) = body.chain() else { return };
-        run.freeze();
         let (start, len) = (body.start as usize, body.len as usize);
         let middle = start + upper;
-        let fill = |new: &Run, from: usize, to: usize, next: Option<u64>, change: Change| {
+        let fill = |new: &'g Run, from: usize, to: usize, next: Option<u64>, change: Change| {
             // SAFETY: the table hands out runs that nobody else has.
             unsafe { new.refill(chain, from, to, next) };
             new.set.copy_from(&run.set, &self.table.wides, guard.domain());
@@ -401,25 +415,30 @@ impl PromptIndex {
                     new.set.remove(slot);
                 }
             }
+            // Kept until the run is marked, as the head of this file says.
+            new.lock.lock()
         };
         // What nobody holds any more is not published.
         let nobody = matches!(below, Change::Remove(slot)
             if run.set.count() == 1 && run.set.contains(slot));
-        if !nobody {
+        let mut lower_lock = None;
+        while !nobody && lower_lock.is_none() {
             // The lower part first: whoever finds the upper part finds the lower one as well. If
             // another run begins with its first hash, the hashes are no chain, and the lower part
             // is forgotten here.
-            while let Err(other) = self.table.insert(chain[middle], guard, |new| {
+            match self.table.insert(chain[middle], guard, |new| {
                 fill(new, middle, start + len, body.next, below)
             }) {
-                if !self.helped(guard, other) {
-                    break;
-                }
+                Ok(lock) => lower_lock = Some(lock),
+                Err(other) if self.helped(guard, other) => {}
+                Err(_) => break,
             }
         }
         let next = (!nobody).then(|| chain[middle]);
-        self.table.replace(run, guard, |new| fill(new, start, middle, next, above));
+        let upper_lock =
+            self.table.replace(run, guard, |new| fill(new, start, middle, next, above));
         run.retire();
+        drop((upper_lock, lower_lock));
     }
 
     /// Makes the run that begins with `first` one with its lower part if the same ranks hold both;
@@ -451,16 +470,16 @@ impl PromptIndex {
             return false;
         }
         let Some(chain) = lower.body().chain() else { return false };
-        upper.freeze();
-        lower.freeze();
         let (start, end) = (body.start as usize, lower.body().end());
-        self.table.replace(upper, guard, |new| {
+        let whole_lock = self.table.replace(upper, guard, |new| {
             // SAFETY: the table hands out runs that nobody else has.
             unsafe { new.refill(chain, start, end, lower.body().next) };
             new.set.copy_from(&upper.set, &self.table.wides, guard.domain());
+            new.lock.lock()
         });
         upper.retire();
         lower.retire();
+        drop(whole_lock);
         drop(lock);
         self.table.remove(lower, guard);
         true

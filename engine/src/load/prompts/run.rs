@@ -18,8 +18,6 @@ pub(super) struct Run {
     body: UnsafeCell<Body>,
     pub(super) set: RankSet,
     obsolete: AtomicBool,
-    /// Set before anything that takes its place can be found: its set is the truth no longer.
-    frozen: AtomicBool,
     pub(super) lock: Mutex<()>,
 }
 
@@ -52,7 +50,6 @@ impl Run {
             body: UnsafeCell::new(Body::default()),
             set: RankSet::new(),
             obsolete: AtomicBool::new(false),
-            frozen: AtomicBool::new(false),
             lock: Mutex::new(()),
         }
     }
@@ -64,7 +61,9 @@ impl Run {
         self.body.with(|body| unsafe { &*body })
     }
 
-    /// Whether it was emptied or replaced. `false` is sure only under the lock.
+    /// Whether it was emptied or replaced. `false` is sure only under the lock; but whoever has seen
+    /// (by acquire) what a booking did after it entered a run in this one's place, or found this one
+    /// empty, is told.
     #[inline]
     pub(super) fn is_obsolete(&self) -> bool {
         // Relaxed: under the lock it is the lock that orders. Who has seen `true` without it looks
@@ -73,22 +72,9 @@ impl Run {
         self.obsolete.load(Ordering::Relaxed)
     }
 
-    /// Whether its set still changes with what the ranks hold. Whoever has seen (by acquire) what
-    /// a booking did after it found a run in this one's place has seen that this one is frozen.
-    #[inline]
-    pub(super) fn is_frozen(&self) -> bool {
-        self.frozen.load(Ordering::Relaxed)
-    }
-
-    /// Says that its set stays as it is from here on. Under its lock, before the first part of what
-    /// takes its place is published: that is a release, and so publishes this.
-    pub(super) fn freeze(&self) {
-        self.frozen.store(true, Ordering::Relaxed);
-    }
-
-    /// Ends it. Under its lock; the caller then unlinks it.
+    /// Ends it: its set stays as it is from here on. Under its lock; and before the lock of anything
+    /// that takes its place is let go of for the first time. The caller unlinks it.
     pub(super) fn retire(&self) {
-        self.freeze();
         self.obsolete.store(true, Ordering::Relaxed);
     }
 
@@ -115,7 +101,6 @@ impl Run {
         // SAFETY: ours alone, by the contract of this function.
         self.body.with_mut(|old| unsafe { *old = body });
         self.obsolete.store(false, Ordering::Relaxed);
-        self.frozen.store(false, Ordering::Relaxed);
     }
 
     /// Lets go of the chain.

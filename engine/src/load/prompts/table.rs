@@ -172,7 +172,10 @@ impl Table {
             if run.is_null() {
                 return None;
             }
-            if run != left() && place.key.load(Ordering::Relaxed) == key {
+            // Acquire: pairs with the release in `insert`. The run read above may have been there
+            // before, and the key be of who came after it: then it is by the key that a caller
+            // sees why the run went (`PromptIndex::follow`).
+            if run != left() && place.key.load(Ordering::Acquire) == key {
                 // SAFETY: runs are reused a grace period after they were unlinked.
                 let run = unsafe { &*run };
                 // The place may have got another key since its run was read.
@@ -196,14 +199,14 @@ impl Table {
         for_writing(&places[hash as usize & (places.len() - 1)]);
     }
 
-    /// Publishes a new run that begins with `key`, made by `fill`, unless there is one: that one
-    /// is returned then.
-    pub(super) fn insert<'g>(
+    /// Publishes a new run that begins with `key`, made by `fill`, whose result is returned, unless
+    /// there is one: that one is returned then.
+    pub(super) fn insert<'g, T>(
         &'g self,
         key: u64,
         guard: &'g Guard<'_>,
-        fill: impl FnOnce(&Run),
-    ) -> Result<(), &'g Run> {
+        fill: impl FnOnce(&'g Run) -> T,
+    ) -> Result<T, &'g Run> {
         let hash = mix(key);
         let shard = self.shard(hash);
         let mut writer = shard.writer.lock();
@@ -224,28 +227,33 @@ impl Table {
         }
         let run = writer.take(&self.wides, guard);
         // SAFETY: owned by the table; nobody else has it.
-        fill(unsafe { &*run });
+        let filled = fill(unsafe { &*run });
         let place = &places.places[at];
         if place.run.load(Ordering::Relaxed) == left() {
             writer.left -= 1;
         }
-        place.key.store(key, Ordering::Relaxed);
-        // Release: publishes the run, and the key, to `get`.
+        // Release, both: publishes to `get` what was done before, and the run.
+        place.key.store(key, Ordering::Release);
         place.run.store(run.cast_mut(), Ordering::Release);
         writer.live += 1;
-        Ok(())
+        Ok(filled)
     }
 
-    /// Publishes a new run, made by `fill`, in the place of `old`, whose lock the caller holds and
-    /// which is not obsolete.
-    pub(super) fn replace(&self, old: &Run, guard: &Guard<'_>, fill: impl FnOnce(&Run)) {
+    /// Publishes a new run, made by `fill`, whose result is returned, in the place of `old`, whose
+    /// lock the caller holds and which is not obsolete.
+    pub(super) fn replace<'g, T>(
+        &'g self,
+        old: &Run,
+        guard: &'g Guard<'_>,
+        fill: impl FnOnce(&'g Run) -> T,
+    ) -> T {
         let key = old.body().first;
         let hash = mix(key);
         let shard = self.shard(hash);
         let mut writer = shard.writer.lock();
         let run = writer.take(&self.wides, guard);
         // SAFETY: owned by the table; nobody else has it.
-        fill(unsafe { &*run });
+        let filled = fill(unsafe { &*run });
         // SAFETY: the current array is replaced only under the lock.
         let places = unsafe { &*shard.places.load(Ordering::Relaxed) };
         match places.locate(key, hash) {
@@ -257,6 +265,7 @@ impl Table {
             }
             Err(_) => unreachable!("a run that is not obsolete is linked"),
         }
+        filled
     }
 
     /// Unlinks `run`, which is obsolete, unless somebody else did.
