@@ -32,13 +32,19 @@ fn main() {
             "vacancy_loom_tests::explore::Bound {{ short: {:?}, gate: {:?}, long: {:?} }}",
             model.short, model.gate, model.long
         );
+        let file = read(&here.join(format!("models/{}.rs", model.file)));
+        let worlds = |name: &str| match file.contains("pub(crate) const WORLDS: usize") {
+            true => format!("in_{name}::model::WORLDS"),
+            false => "1".to_owned(),
+        };
         if !controls {
             let name = format!("model_{}_{}", model.number, model.sentence);
             variants += &module(&here, &out, &engine, &name, model, None, &mut problems);
             writeln!(
                 variants,
-                "#[test]\nfn {name}() {{\n    vacancy_loom_tests::explore::model({bound}, \
-                 in_{name}::model::BRANCHES, in_{name}::model::run);\n}}\n"
+                "#[test]\nfn {name}() {{\n    vacancy_loom_tests::explore::model({bound}, {}, \
+                 in_{name}::model::BRANCHES, in_{name}::model::run);\n}}\n",
+                worlds(&name)
             )
             .expect("a string takes it");
             continue;
@@ -48,9 +54,9 @@ fn main() {
             variants += &module(&here, &out, &engine, &name, model, Some(control), &mut problems);
             writeln!(
                 variants,
-                "#[test]\nfn {name}() {{\n    vacancy_loom_tests::explore::control({name:?}, {bound}, &{:?}, \
+                "#[test]\nfn {name}() {{\n    vacancy_loom_tests::explore::control({name:?}, {bound}, {}, &{:?}, \
                  in_{name}::model::run);\n}}\n",
-                control.fails_on
+                worlds(&name), control.fails_on
             )
             .expect("a string takes it");
         }

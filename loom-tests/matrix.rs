@@ -1396,7 +1396,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
-        gate: Some(3),
+        gate: Some(2),
         long: Some(3),
         controls: &[
             Control {
@@ -1425,20 +1425,18 @@ const MODELS: &[Model] = &[
         file: "m13_comes_back",
         support: &["prompts"],
         engine: PROMPTS,
-        short: Some(2),
+        short: Some(3),
         gate: Some(3),
-        long: Some(3),
-        controls: &[
-            Control {
-                removed: "a_run_that_comes_back_is_published_relaxed",
-                file: "load/prompts/table.rs",
-                patches: &[(
-                    "place.run.store(run.cast_mut(), Ordering::Release);\n        writer.live",
-                    "place.run.store(run.cast_mut(), Ordering::Relaxed);\n        writer.live",
-                )],
-                fails_on: &[UNORDERED],
-            },
-        ],
+        long: None,
+        controls: &[Control {
+            removed: "a_run_that_comes_back_is_published_relaxed",
+            file: "load/prompts/table.rs",
+            patches: &[(
+                "place.run.store(run.cast_mut(), Ordering::Release);\n        writer.live",
+                "place.run.store(run.cast_mut(), Ordering::Relaxed);\n        writer.live",
+            )],
+            fails_on: &[UNORDERED],
+        }],
     },
     Model {
         number: 13,
@@ -1575,14 +1573,17 @@ const MODELS: &[Model] = &[
         file: "m13_merge_and_cut",
         support: &["prompts"],
         engine: PROMPTS,
-        short: Some(2),
+        short: Some(3),
         gate: Some(3),
-        long: Some(3),
+        long: None,
         controls: &[
             Control {
                 removed: "what_a_merge_makes_is_published_unlocked",
                 file: "load/prompts/index.rs",
-                patches: &[("            new.lock.lock()\n        });\n", "        });\n")],
+                patches: &[(
+                    "            new.lock.lock()\n        });\n",
+                    "            Box::new(())\n        });\n",
+                )],
                 fails_on: &[LESS_AT_REST, LEFT_RUN],
             },
             Control {
@@ -1603,7 +1604,7 @@ const MODELS: &[Model] = &[
         support: &["prompts"],
         engine: PROMPTS,
         short: Some(2),
-        gate: Some(3),
+        gate: Some(2),
         long: Some(3),
         controls: &[
             Control {
@@ -1611,7 +1612,7 @@ const MODELS: &[Model] = &[
                 file: "load/prompts/index.rs",
                 patches: &[(
                     "Ok(lock) => lower_lock = Some(lock),",
-                    "Ok(lock) => lower_lock = Some(drop(lock)),",
+                    "Ok(lock) => {\n                    drop(lock);\n                    lower_lock = Some(Box::new(()));\n                }",
                 )],
                 fails_on: &[LESS, NOT_REMOVED],
             },
@@ -1628,6 +1629,42 @@ const MODELS: &[Model] = &[
     },
     Model {
         number: 13,
+        sentence: "whatever_two_ranks_do_at_once_leaves_what_is_held",
+        file: "m13_any_two",
+        support: &["prompts", "at_once"],
+        engine: PROMPTS,
+        short: Some(1),
+        gate: Some(1),
+        long: Some(2),
+        controls: &[Control {
+            removed: "what_takes_a_runs_place_is_published_unlocked",
+            file: "load/prompts/index.rs",
+            patches: &[
+                (
+                    "            new.lock.lock()\n        };\n",
+                    "            Box::new(())\n        };\n",
+                ),
+                (
+                    "            new.lock.lock()\n        });\n",
+                    "            Box::new(())\n        });\n",
+                ),
+            ],
+            fails_on: &[LESS_AT_REST, MORE_AT_REST, LEFT_RUN, NOT_REMOVED],
+        }],
+    },
+    Model {
+        number: 13,
+        sentence: "whatever_three_ranks_do_at_once_leaves_what_is_held",
+        file: "m13_any_three",
+        support: &["prompts", "at_once"],
+        engine: PROMPTS,
+        short: Some(0),
+        gate: Some(0),
+        long: Some(1),
+        controls: &[],
+    },
+    Model {
+        number: 13,
         sentence: "a_run_that_is_cut_does_not_pass_for_current",
         file: "m13_current",
         support: &["prompts"],
@@ -1639,7 +1676,10 @@ const MODELS: &[Model] = &[
             Control {
                 removed: "the_parts_of_a_cut_are_published_unlocked",
                 file: "load/prompts/index.rs",
-                patches: &[("            new.lock.lock()\n        };\n", "        };\n")],
+                patches: &[(
+                    "            new.lock.lock()\n        };\n",
+                    "            Box::new(())\n        };\n",
+                )],
                 fails_on: &[NOT_CURRENT],
             },
             Control {
@@ -1692,7 +1732,7 @@ const MODELS: &[Model] = &[
             file: "load/prompts/index.rs",
             patches: &[(
                 "            self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n",
-                "            self.table.replace(run, guard, |new| drop(fill(new, start, middle, next, above)));\n",
+                "            self.table.replace(run, guard, |new| {\n                drop(fill(new, start, middle, next, above));\n                Box::new(())\n            });\n",
             )],
             fails_on: &[NOT_CURRENT],
         }],

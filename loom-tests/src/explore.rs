@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 thread_local! {
+    /// The world that is being explored.
+    static WORLD: Cell<usize> = const { Cell::new(0) };
     /// How often each branch was reached. loom runs all threads of a model on one of the
     /// system's, so a thread's own table is the model's own table.
     static REACHED: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
@@ -33,6 +35,11 @@ thread_local! {
 pub fn thread() -> usize {
     let id = Some(loom::thread::current().id());
     IDS.get().iter().position(|known| *known == id).expect("it was started by `spawn`")
+}
+
+/// Which of its worlds the model is to be run in, from 0 on.
+pub fn world() -> usize {
+    WORLD.get()
 }
 
 /// Whether this thread of the model is the only one: no other was started yet, or all were joined,
@@ -135,9 +142,9 @@ fn builder(bound: Option<usize>) -> loom::model::Builder {
     builder
 }
 
-/// Runs the model over its interleavings, and checks that each of `branches` was reached. In the
-/// gate, which has the ordinary run as well, nothing is run twice to one bound.
-pub fn model(bound: Bound, branches: &[&str], run: fn()) {
+/// Runs the model over the interleavings of each of its worlds, and checks that each of `branches`
+/// was reached. In the gate, which has the ordinary run as well, nothing is run twice to one bound.
+pub fn model(bound: Bound, worlds: usize, branches: &[&str], run: fn()) {
     let length = Length::asked_for();
     if length == Length::Gate && bound.gate == bound.short {
         println!("no further than in an ordinary run");
@@ -150,11 +157,15 @@ pub fn model(bound: Bound, branches: &[&str], run: fn()) {
     };
     let began = Instant::now();
     let runs = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&runs);
-    builder(bound).check(move || {
-        count.fetch_add(1, Ordering::Relaxed);
-        once(run);
-    });
+    for world in 0..worlds {
+        WORLD.set(world);
+        MOST.set(None);
+        let count = Arc::clone(&runs);
+        builder(bound).check(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            once(run);
+        });
+    }
     let reached = REACHED.with(RefCell::take);
     let bound = bound.map_or("none".to_owned(), |bound| bound.to_string());
     println!(
@@ -183,9 +194,9 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 ///
 /// In a process of its own, which ends at the first failed assertion: the objects of the model
 /// would panic again while they are dropped.
-pub fn control(name: &str, bound: Bound, fails_on: &[&str], run: fn()) {
+pub fn control(name: &str, bound: Bound, worlds: usize, fails_on: &[&str], run: fn()) {
     if std::env::var_os(INSIDE).is_some() {
-        return inside(bound, run);
+        return inside(bound, worlds, run);
     }
     let began = Instant::now();
     let output = Command::new(std::env::current_exe().expect("this test has a file"))
@@ -209,7 +220,7 @@ pub fn control(name: &str, bound: Bound, fails_on: &[&str], run: fn()) {
 /// Before what a control's process says to the test that started it.
 const MARK: &str = "control: ";
 
-fn inside(bound: Bound, run: fn()) {
+fn inside(bound: Bound, worlds: usize, run: fn()) {
     std::panic::set_hook(Box::new(|panic| {
         let said = panic.payload_as_str().unwrap_or("a panic without a message");
         let said = said.replace('\n', " ");
@@ -217,7 +228,10 @@ fn inside(bound: Bound, run: fn()) {
         std::process::exit(RED);
     }));
     // Few pre-emptions first: most defects need one or two, and are found at once among those.
-    for bound in [Some(1), Some(2), Some(3), bound.long] {
+    let bounds = [Some(1), Some(2), Some(3), bound.long];
+    for (bound, world) in bounds.iter().flat_map(|bound| (0..worlds).map(|world| (*bound, world))) {
+        WORLD.set(world);
+        MOST.set(None);
         let mut builder = builder(bound);
         // A control that finds nothing in so many is taken for green, and that is a failure. (In
         // interleavings and not in seconds: a machine may be stopped for a minute.)
