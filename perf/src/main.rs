@@ -50,16 +50,17 @@ fn run(args: &[String]) -> Result<Verdict, String> {
         println!("{HELP}");
         return Ok(Verdict::Holds);
     };
+    let asked = |arg: &String| arg == "--help" || arg == "-h";
+    if command == "help" || args.iter().any(asked) {
+        println!("{HELP}");
+        return Ok(Verdict::Holds);
+    }
     match command.as_str() {
         "gate" => gate::run(rest),
         "ratios" => ratios::run(rest),
         "tail" => tail::run(rest),
         "peers" => peers::run(rest),
         "report" => report::run(rest),
-        "help" | "--help" | "-h" => {
-            println!("{HELP}");
-            Ok(Verdict::Holds)
-        }
         other => Err(format!("no command {other}; try `cargo perf help`")),
     }
 }
