@@ -498,13 +498,15 @@ fn cuts_do_not_outlive_the_bookings_that_made_them() {
 
 #[test]
 fn settled_bookings_make_no_new_runs() {
-    let index = PromptIndex::new(crate::pins::domain());
+    let domain = Domain::new();
+    let seat = domain.seat();
+    let index = PromptIndex::new(&domain);
     let mut rng = Rng(3);
     let mut ranks: Vec<RankPrompts> = (0..64).map(|_| RankPrompts::new()).collect();
     let mut live: Vec<(usize, Held)> = Vec::new();
     let mut made = 0;
     for step in 0..40_000_u64 {
-        let guard = crate::pins::pin();
+        let guard = domain.pin(seat);
         let prefix = rng.below(20) * 1_000_000;
         let chain = chain_of(&(prefix..prefix + 12).chain([step]).collect::<Vec<_>>());
         let rank = rng.below(64) as usize;
@@ -520,6 +522,6 @@ fn settled_bookings_make_no_new_runs() {
             made = index.runs_made();
         }
     }
-    // Other tests pin the same domain, and may hold up a grace period for a moment.
-    assert!(index.runs_made() <= made * 3 / 2, "{made} then {}", index.runs_made());
+    // A shard may still come to have one more at a time than it ever had.
+    assert!(index.runs_made() <= made + made / 20, "{made} then {}", index.runs_made());
 }
