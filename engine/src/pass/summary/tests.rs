@@ -433,50 +433,58 @@ fn marks_that_have_lapsed_do_not_count_although_no_timer_ran() {
 #[test]
 fn under_churn_limits_hold_and_at_rest_summaries_are_true() {
     let thresholds = Thresholds::NONE.decode_frac(0.5);
-    for round in 0..6 {
+    // Three blocks, and ten: what holders of a run come to is kept in more than one shelf then.
+    for (seed, workers, most) in [(0, 150, 120), (1, 600, 600)] {
         let pool = Pool::builder()
             .reject_thresholds(RejectThresholds::new(thresholds).unwrap())
-            .seed(round)
+            .seed(seed)
             .build()
             .unwrap();
-        for id in 0..150 {
+        for id in 0..workers {
             pool.upsert(WorkerSpec::new(id).total_kv_blocks(64)).unwrap();
         }
-        std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let pool = pool.clone();
-                scope.spawn(move || {
-                    let mut rng = Rng::new(thread);
-                    let mut prompts = Prompts { rng: Rng::new(round), fan: 3 };
-                    let mut live = Vec::new();
-                    for _ in 0..6000 {
-                        let prompt = prompts.next();
-                        let request = Request::new(prompt.len() as u64 * 16).prompt(prompt);
-                        if let Ok(booking) = pool.book(&request) {
-                            live.push(booking);
+        let mut prompts = Prompts { rng: Rng::new(9), fan: 3 };
+        let mut alike = |prompts_to_ask: u64, at: u64| {
+            for seed in 0..prompts_to_ask {
+                let prompt = prompts.next();
+                let request = Request::new(prompt.len() as u64 * 16).prompt(prompt);
+                assert_alike(&pool, &request, None, true, at * 100 + seed);
+            }
+        };
+        let mut live: [Vec<Booking>; 3] = Default::default();
+        for round in 0..100 {
+            std::thread::scope(|scope| {
+                for (thread, live) in live.iter_mut().enumerate() {
+                    let pool = &pool;
+                    scope.spawn(move || {
+                        let mut rng = Rng::new(round * 10 + thread as u64);
+                        // All of them the same, so that they meet.
+                        let mut prompts = Prompts { rng: Rng::new(seed + round), fan: 3 };
+                        for _ in 0..200 {
+                            let prompt = prompts.next();
+                            let request = Request::new(prompt.len() as u64 * 16).prompt(prompt);
+                            if let Ok(booking) = pool.book(&request) {
+                                live.push(booking);
+                            }
+                            while live.len() > most {
+                                drop(live.swap_remove(rng.below(live.len() as u64) as usize));
+                            }
                         }
-                        while live.len() > 120 {
-                            drop(live.swap_remove(rng.below(live.len() as u64) as usize));
-                        }
+                    });
+                }
+                scope.spawn(|| {
+                    for id in workers..workers + 5 {
+                        pool.upsert(WorkerSpec::new(id).total_kv_blocks(64)).unwrap();
+                        std::thread::yield_now();
+                        pool.remove(WorkerId(id));
                     }
                 });
-            }
-            let pool = pool.clone();
-            scope.spawn(move || {
-                for step in 0..300 {
-                    let id = 200 + step % 5;
-                    pool.upsert(WorkerSpec::new(id).total_kv_blocks(64)).unwrap();
-                    std::thread::yield_now();
-                    pool.remove(WorkerId(id));
-                }
             });
-        });
-        let mut prompts = Prompts { rng: Rng::new(9), fan: 3 };
-        for seed in 0..20 {
-            let prompt = prompts.next();
-            let request = Request::new(prompt.len() as u64 * 16).prompt(prompt);
-            assert_alike(&pool, &request, None, true, seed);
+            alike(20, round);
         }
+        assert!(live.iter().map(Vec::len).sum::<usize>() > workers as usize);
+        drop(live);
+        alike(20, 100);
         for (rank, load) in pool.snapshot().ranks {
             assert_eq!((load.kv_blocks, load.requests), (0, 0), "{rank}");
         }
