@@ -57,6 +57,7 @@ const MORE_AT_REST: &str = "at rest the index says more than a rank holds";
 const NOT_CURRENT: &str = "a run that was replaced passes for current";
 const NOT_IN_SET: &str = "who is in the set is not found in it";
 const REUSED: &str = "a run is used again while somebody looks";
+const OUTLIVES: &str = "a cut outlives the booking that made it";
 const NOT_REMOVED: &str = "a chain is removed whole";
 const LEFT_RUN: &str = "a run is left that nobody holds";
 /// The index's own check.
@@ -1461,8 +1462,8 @@ const MODELS: &[Model] = &[
                 removed: "an_empty_run_is_not_marked",
                 file: "load/prompts/index.rs",
                 patches: &[(
-                    "            if ranks == 0 {\n                run.retire();\n                drop(lock);",
-                    "            if ranks == 0 {\n                drop(lock);",
+                    "            run.set.remove(slot);\n            if run.set.count() == 0 {\n                run.retire();\n                drop(lock);",
+                    "            run.set.remove(slot);\n            if run.set.count() == 0 {\n                drop(lock);",
                 )],
                 fails_on: &[LESS_AT_REST],
             },
@@ -1470,8 +1471,8 @@ const MODELS: &[Model] = &[
                 removed: "an_empty_run_is_marked_when_its_lock_is_let_go",
                 file: "load/prompts/index.rs",
                 patches: &[(
-                    "            if ranks == 0 {\n                run.retire();\n                drop(lock);",
-                    "            if ranks == 0 {\n                drop(lock);\n                run.retire();",
+                    "            run.set.remove(slot);\n            if run.set.count() == 0 {\n                run.retire();\n                drop(lock);",
+                    "            run.set.remove(slot);\n            if run.set.count() == 0 {\n                drop(lock);\n                run.retire();",
                 )],
                 fails_on: &[LESS_AT_REST],
             },
@@ -1536,7 +1537,7 @@ const MODELS: &[Model] = &[
                 removed: "a_merge_does_not_take_the_lower_runs_lock",
                 file: "load/prompts/index.rs",
                 patches: &[(
-                    "        let Some(lock) = lower.lock.try_lock() else { return false };\n",
+                    "        let Some(lock) = lower.lock.try_lock() else { return };\n",
                     "        let lock = Box::new(());\n",
                 )],
                 fails_on: &[LESS_AT_REST, MORE_AT_REST, LEFT_RUN],
@@ -1665,6 +1666,61 @@ const MODELS: &[Model] = &[
     },
     Model {
         number: 13,
+        sentence: "who_enters_a_chain_that_another_lets_go_of_is_found",
+        file: "m13_leave_and_enter",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        gate: Some(3),
+        long: None,
+        controls: &[Control {
+            removed: "a_rank_lets_go_of_a_chain_from_its_beginning",
+            file: "load/prompts/index.rs",
+            patches: &[
+                (
+                    "let Some(run) = trail.pop() else { break start };",
+                    "if trail.is_empty() {\n                    break start;\n                }\n                let run = trail.remove(0);",
+                ),
+                ("                end = run.body().start as usize;\n", ""),
+            ],
+            fails_on: &[LESS_AT_REST, MORE_AT_REST, NOT_REMOVED],
+        }],
+    },
+    Model {
+        number: 13,
+        sentence: "two_who_leave_at_once_leave_one_run",
+        file: "m13_two_leave",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        gate: Some(3),
+        long: Some(3),
+        controls: &[Control {
+            removed: "a_rank_that_leaves_beside_another_lets_go_from_the_beginning",
+            file: "load/prompts/index.rs",
+            patches: &[
+                (
+                    "let Some(run) = trail.pop() else { break start };",
+                    "if trail.is_empty() {\n                    break start;\n                }\n                let run = trail.remove(0);",
+                ),
+                ("                end = run.body().start as usize;\n", ""),
+            ],
+            fails_on: &[OUTLIVES],
+        }],
+    },
+    Model {
+        number: 13,
+        sentence: "whatever_has_come_before_four_ranks_leave_what_is_held",
+        file: "m13_any_history",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(1),
+        gate: Some(1),
+        long: Some(2),
+        controls: &[],
+    },
+    Model {
+        number: 13,
         sentence: "a_run_that_is_cut_does_not_pass_for_current",
         file: "m13_current",
         support: &["prompts"],
@@ -1734,6 +1790,28 @@ const MODELS: &[Model] = &[
                 "            self.table.replace(run, guard, |new| fill(new, start, middle, next, above));\n",
                 "            self.table.replace(run, guard, |new| {\n                drop(fill(new, start, middle, next, above));\n                Box::new(())\n            });\n",
             )],
+            fails_on: &[NOT_CURRENT],
+        }],
+    },
+    Model {
+        number: 13,
+        sentence: "a_run_that_outlives_the_one_above_does_not_pass_for_current",
+        file: "m13_current_gone",
+        support: &["prompts"],
+        engine: PROMPTS,
+        short: Some(2),
+        gate: Some(3),
+        long: Some(3),
+        controls: &[Control {
+            removed: "the_lower_run_outlives_the_upper_one",
+            file: "load/prompts/index.rs",
+            patches: &[
+                (
+                    "let Some(run) = trail.pop() else { break start };",
+                    "if trail.is_empty() {\n                    break start;\n                }\n                let run = trail.remove(0);",
+                ),
+                ("                end = run.body().start as usize;\n", ""),
+            ],
             fails_on: &[NOT_CURRENT],
         }],
     },

@@ -43,12 +43,15 @@ use super::table::Table;
 use crate::grace::{Domain, Guard};
 use crate::prefetch::for_reading;
 use crate::sync::MODELLED;
+use smallvec::SmallVec;
 use std::ptr;
 use std::sync::Arc;
 
 /// How often a descent takes up a trail that was lost because runs were made one meanwhile. After
 /// that it knows less than the ranks hold.
 const TRIES: u32 = 4;
+/// Runs that a rank's part of a chain is made of, as a rule.
+const USUAL: usize = 8;
 const SHARDS: usize = if MODELLED { 1 } else { 64 };
 
 /// The pool-wide index of prompt blocks held.
@@ -117,11 +120,10 @@ impl RunView<'_> {
     }
 }
 
-/// What became of an attempt to change a run.
+/// What became of an attempt to enter a run.
 enum Outcome {
-    /// This many blocks of the chain are dealt with; the rank's bit changed in so many of them, and
-    /// so many ranks hold the last of them now.
-    Done { passed: usize, changed: usize, ranks: u32 },
+    /// This many blocks of the chain are dealt with, and the rank's bit changed in so many of them.
+    Done { passed: usize, changed: usize },
     /// The run was replaced or has died meanwhile: look again.
     Gone,
     /// The hashes are no chain here.
@@ -241,7 +243,7 @@ impl PromptIndex {
                 continue;
             };
             match self.join(guard, run, slot, chain, pos, end) {
-                Outcome::Done { passed, changed, .. } => {
+                Outcome::Done { passed, changed } => {
                     pos += passed;
                     entered += changed;
                 }
@@ -281,7 +283,7 @@ impl PromptIndex {
             fresh
         };
         let changed = if fresh { covered } else { 0 };
-        Outcome::Done { passed: covered, changed, ranks: 0 }
+        Outcome::Done { passed: covered, changed }
     }
 
     /// Enters that the rank at `slot` no longer holds blocks `from .. to` of `chain`, of which it
@@ -296,76 +298,92 @@ impl PromptIndex {
         to: u32,
     ) -> u32 {
         self.check(guard);
-        let (start, end) = (from as usize, to as usize);
-        let mut pos = start;
+        let (start, mut end) = (from as usize, to as usize);
         let mut removed = 0;
-        // Where the last run that was dealt with begins, and how many ranks hold it.
-        let mut above: Option<(usize, u32)> = None;
-        while pos < end {
-            let found = self.table.get(chain[pos], guard);
-            let found = match found.filter(|run| run.body().follows(chain, pos)) {
-                // The run goes on across `from`, because the rank held what is before as well.
-                None if pos == start && pos > 0 => self.covering(guard, chain, pos),
-                found => found,
-            };
-            let outcome = match found {
-                Some(run) => self.part(guard, run, slot, chain, pos, end),
-                None => Outcome::Strange,
-            };
-            match outcome {
-                Outcome::Done { passed, changed, ranks } => {
-                    // With the rank gone from both, two runs may be held by the same ranks.
-                    let merged = above.filter(|&(above, over)| {
-                        over == ranks && self.merge_at(guard, chain[above])
-                    });
-                    above = merged.or(Some((pos, ranks)));
-                    pos += passed;
-                    removed += changed;
+        // From the end on, so that whoever holds a block holds what is before it meanwhile as well:
+        // who enters behind a run that is gone already would find what follows it.
+        while end > start {
+            let mut trail = self.trail(guard, chain, start, end);
+            end = loop {
+                let Some(run) = trail.pop() else { break start };
+                match self.part(guard, run, slot, chain, start, end) {
+                    Some(changed) => removed += changed,
+                    None => break end,
                 }
-                Outcome::Gone => {}
-                // No chain: what was entered behind is found hash by hash.
-                Outcome::Strange => pos += 1,
-            }
+                end = run.body().start as usize;
+            };
         }
         removed as u32
     }
 
-    /// Takes a slot out of a run, from `pos` on.
+    /// The runs that cover blocks `start .. end` of `chain`, which one rank holds. Of hashes that are
+    /// no chain, those that are found hash by hash.
+    fn trail<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        chain: &[u64],
+        start: usize,
+        end: usize,
+    ) -> SmallVec<[&'g Run; USUAL]> {
+        let mut trail: SmallVec<[&'g Run; USUAL]> = SmallVec::new();
+        let mut pos = start;
+        while pos < end {
+            let found = self.table.get(chain[pos], guard);
+            let found = match found.filter(|run| run.body().follows(chain, pos)) {
+                // It goes on across `start`, because the rank holds what is before as well.
+                None if pos == start && pos > 0 => self.covering(guard, chain, pos),
+                found => found,
+            };
+            let covered = found.map_or(0, |run| {
+                let at = run.body().start as usize;
+                at + run.body().covers(&chain[at..end])
+            });
+            if let Some(run) = found.filter(|_| covered > pos) {
+                trail.push(run);
+                pos = covered;
+            } else if trail.last().is_some_and(|run| self.helped(guard, run)) {
+                // It may have been made one with what came after it.
+                trail.clear();
+                pos = start;
+            } else {
+                pos += 1;
+            }
+        }
+        trail
+    }
+
+    /// Takes a slot out of a run, from `start` on if the run begins before; how many blocks that
+    /// were. `None`: it was replaced or has died meanwhile.
     fn part(
         &self,
         guard: &Guard<'_>,
         run: &Run,
         slot: u32,
         chain: &[u64],
-        pos: usize,
+        start: usize,
         end: usize,
-    ) -> Outcome {
+    ) -> Option<usize> {
         let body = run.body();
         let at = body.start as usize;
-        let (len, kept) = (body.len as usize, pos - at);
+        let (len, kept) = (body.len as usize, start.saturating_sub(at));
         let covered = body.covers(&chain[at..end]);
         let lock = run.lock.lock();
         if run.is_obsolete() {
             drop(lock);
             self.table.remove(run, guard);
-            return Outcome::Gone;
+            return None;
         }
         if covered < len || !run.set.contains(slot) {
-            return if covered > kept {
-                Outcome::Done { passed: covered - kept, changed: 0, ranks: u32::MAX }
-            } else {
-                Outcome::Strange
-            };
+            return Some(0);
         }
-        let ranks = run.set.count() - 1;
         if kept > 0 {
             self.cut(guard, run, kept, Change::None, Change::Remove(slot));
             drop(lock);
             // What is left of the lower part may now be held by the ranks that hold what follows.
-            self.merge_at(guard, chain[pos]);
+            self.merge_at(guard, chain[start]);
         } else {
             run.set.remove(slot);
-            if ranks == 0 {
+            if run.set.count() == 0 {
                 run.retire();
                 drop(lock);
                 self.table.remove(run, guard);
@@ -373,7 +391,7 @@ impl PromptIndex {
                 self.merge(guard, run);
             }
         }
-        Outcome::Done { passed: len - kept, changed: len - kept, ranks }
+        Some(len - kept)
     }
 
     /// The run that covers block `pos` of `chain` but begins before it.
@@ -441,35 +459,34 @@ impl PromptIndex {
         drop((upper_lock, lower_lock));
     }
 
-    /// Makes the run that begins with `first` one with its lower part if the same ranks hold both;
-    /// whether they did.
-    fn merge_at(&self, guard: &Guard<'_>, first: u64) -> bool {
-        let Some(upper) = self.table.get(first, guard) else { return false };
+    /// Makes the run that begins with `first` one with its lower part if the same ranks hold both.
+    fn merge_at(&self, guard: &Guard<'_>, first: u64) {
+        let Some(upper) = self.table.get(first, guard) else { return };
         let lower = upper.body().next.and_then(|next| self.table.get(next, guard));
         if lower.is_none_or(|lower| lower.set.count() != upper.set.count()) {
-            return false;
+            return;
         }
         let _lock = upper.lock.lock();
-        !upper.is_obsolete() && self.merge(guard, upper)
+        if !upper.is_obsolete() {
+            self.merge(guard, upper);
+        }
     }
 
     /// Makes a run one with its lower part if the same ranks hold both. The caller holds its lock
-    /// and has seen that it is not obsolete. Whether they did.
-    fn merge(&self, guard: &Guard<'_>, upper: &Run) -> bool {
+    /// and has seen that it is not obsolete.
+    fn merge(&self, guard: &Guard<'_>, upper: &Run) {
         let body = upper.body();
-        let Some(lower) = body.next.and_then(|next| self.table.get(next, guard)) else {
-            return false;
-        };
+        let Some(lower) = body.next.and_then(|next| self.table.get(next, guard)) else { return };
         if lower.set.count() != upper.set.count() || !lower.body().continues(body) {
-            return false;
+            return;
         }
         // Only if it is free: what is a lower part here might be an upper one elsewhere, if the
         // hashes are no chains.
-        let Some(lock) = lower.lock.try_lock() else { return false };
+        let Some(lock) = lower.lock.try_lock() else { return };
         if lower.is_obsolete() || !lower.set.same(&upper.set) {
-            return false;
+            return;
         }
-        let Some(chain) = lower.body().chain() else { return false };
+        let Some(chain) = lower.body().chain() else { return };
         let (start, end) = (body.start as usize, lower.body().end());
         let whole_lock = self.table.replace(upper, guard, |new| {
             // SAFETY: the table hands out runs that nobody else has.
@@ -482,7 +499,6 @@ impl PromptIndex {
         drop(whole_lock);
         drop(lock);
         self.table.remove(lower, guard);
-        true
     }
 
     /// Unlinks a run if it is obsolete; whether it is.
