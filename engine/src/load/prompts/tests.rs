@@ -406,6 +406,57 @@ fn threads_at_once_leave_the_index_saying_what_the_ranks_hold() {
 }
 
 #[test]
+fn threads_on_one_conversation_leave_the_index_exact() {
+    const RANKS: usize = 6;
+    let domain = Domain::new();
+    let index = PromptIndex::new(&domain);
+    let ranks: Vec<Mutex<RankPrompts>> = (0..RANKS).map(|_| Mutex::default()).collect();
+    let turns: Vec<Arc<[u64]>> =
+        (1..=8).map(|turns| chain_of(&(0..turns).collect::<Vec<u64>>())).collect();
+    let seats = [(); 5].map(|()| domain.seat());
+    let mut looked_at = 0;
+    for round in 0..5_000_u64 {
+        let live: Vec<(usize, Held)> = std::thread::scope(|scope| {
+            let (domain, index, ranks, turns) = (&domain, &index, &ranks, &turns);
+            let threads = [0, 1, 2, 3].map(|thread| {
+                let seat = seats[thread];
+                scope.spawn(move || {
+                    let mut rng = Rng(round * 8 + thread as u64);
+                    let mut live: Vec<(usize, Held)> = Vec::new();
+                    for _ in 0..200 {
+                        let guard = domain.pin(seat);
+                        if live.len() > 2 || rng.below(2) == 0 && !live.is_empty() {
+                            let gone = rng.below(live.len() as u64) as usize;
+                            let (rank, held) = live.swap_remove(gone);
+                            let at = At { index, slot: rank as u32, guard: &guard };
+                            ranks[rank].lock().leave(held, at);
+                        } else {
+                            let rank = rng.below(RANKS as u64) as usize;
+                            let at = At { index, slot: rank as u32, guard: &guard };
+                            let chain = &turns[rng.below(8) as usize];
+                            live.push((rank, book(&mut ranks[rank].lock(), chain, at)));
+                        }
+                    }
+                    live
+                })
+            });
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let guard = domain.pin(seats[4]);
+        for (rank, prompts) in ranks.iter().enumerate() {
+            let held = 8 - prompts.lock().missing(&turns[7]).blocks();
+            assert_eq!(indexed(&index, &guard, rank as u32, &turns[7]), held);
+            looked_at += u32::from(held > 0);
+        }
+        for (rank, held) in live {
+            ranks[rank].lock().leave(held, At { index: &index, slot: rank as u32, guard: &guard });
+        }
+        assert_eq!(index.runs(), 0);
+    }
+    assert!(looked_at > 5_000);
+}
+
+#[test]
 fn a_prompt_of_thousands_of_blocks_costs_its_edges() {
     let domain = Domain::new();
     let seat = domain.seat();
