@@ -1286,6 +1286,25 @@ const MODELS: &[Model] = &[
         ],
     },
     Model {
+        number: 12,
+        sentence: "who_pins_again_at_once_has_looked_before",
+        file: "m12_pinned_again",
+        support: &["seats"],
+        engine: &["grace.rs"],
+        short: Some(3),
+        gate: Some(3),
+        long: None,
+        controls: &[Control {
+            removed: "a_second_pin_hides_the_unpinning",
+            file: "grace.rs",
+            patches: &[(
+                "seat.state.store(epoch << 1 | 1, Ordering::Release);",
+                "seat.state.store(epoch << 1 | 1, Ordering::Relaxed);",
+            )],
+            fails_on: USED,
+        }],
+    },
+    Model {
         number: 13,
         sentence: "what_a_rank_holds_is_found_while_its_run_is_cut",
         file: "m13_cut",

@@ -130,7 +130,9 @@ impl Domain {
         seat.depth.store(depth + 1, Ordering::Relaxed);
         if depth == 0 {
             let epoch = self.epoch.load(Ordering::Relaxed);
-            seat.state.store(epoch << 1 | 1, Ordering::Relaxed);
+            // Release: whoever moves the epoch and sees this pin does not see the unpinning before
+            // it, and has to know all the same of what was looked at until then.
+            seat.state.store(epoch << 1 | 1, Ordering::Release);
             // Pairs with the fences in `stamp` and `advance`: either the one who moves the epoch
             // sees this seat, or what is loaded from here on is what it unlinked before. An old
             // epoch read above does no harm: it only holds the epoch back.

@@ -1,7 +1,7 @@
 //! Any two ranks change what they hold at once, beside a third one: a world for each of what that
 //! one holds, and of what the two held and then hold.
 //!
-//! The other models of the index ask what somebody saw coming; this one asks all that is of a size.
+//! Most models of the index ask what somebody saw coming; this one asks whatever is of a size.
 
 use super::at_once::{Change, Part, change};
 use vacancy_loom_tests::explore::world;

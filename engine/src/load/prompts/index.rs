@@ -5,6 +5,9 @@
 //! for the whole prefix, so that no parent is needed: a descent looks up the first hash of a
 //! chain, matches the run, and goes on where the match ends.
 //!
+//! Who holds a block holds all blocks before it, and so it is in the index at every moment: a chain
+//! is entered from its beginning on, and let go of from its end.
+//!
 //! Who may write what: a rank's bits change under that rank's own lock, held by the caller over
 //! [`PromptIndex::gain`] and [`PromptIndex::lose`]; a run's set, and its end, under the run's
 //! lock. Readers take none. Locks are taken in the order rank, run, shard; a second run's only if
@@ -14,7 +17,8 @@
 //! marked one unlinks it as well.
 //!
 //! When a rank lets go of a run, and what is left is held by the very ranks that hold the run's
-//! lower part as well, the two are made one again: cuts do not outlive the bookings that made them.
+//! lower part as well, the two are made one again: cuts do not outlive the bookings that made them,
+//! unless somebody has the lower part's lock just then; the next one to leave makes up for it.
 //! The whole is published in the upper part's place, then the lower part is unlinked; who has read
 //! the upper part and misses the lower one looks again.
 //!

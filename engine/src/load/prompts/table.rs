@@ -335,8 +335,8 @@ impl Table {
 }
 
 impl Shard {
-    /// Moves the entries to a new array: twice as large if they are many, of the same size if it
-    /// was full of places that were left.
+    /// Moves the entries to a new array: a larger one if they are many, of the same size if it was
+    /// full of places that were left.
     #[cold]
     fn grow<'s>(&'s self, writer: &mut Writer, domain: &Domain) -> &'s Places {
         let old = self.places.load(Ordering::Relaxed);
