@@ -29,6 +29,5 @@ pub(crate) fn run() {
     });
     drop(guard);
     writer.join().expect("the writer ends");
-    assert_eq!(world.at_rest(0, &chain), 0, "at rest the index says more than a rank holds");
-    assert_eq!(world.at_rest(1, &chain), 1, "at rest the index knows less than a rank holds");
+    world.assert_at_rest(&chain, &[(0, 0), (1, 1)]);
 }

@@ -59,6 +59,15 @@ impl Prompts {
         (found.map_or(0, |&(_, to)| to), parts)
     }
 
+    /// Of each (slot, blocks of `chain`), when all is done: the rank is found to hold so many.
+    pub(crate) fn assert_at_rest(&self, chain: &[u64], ranks: &[(u32, u32)]) {
+        for &(slot, held) in ranks {
+            let found = self.at_rest(slot, chain);
+            assert!(found >= held, "at rest the index knows less than a rank holds: {slot}");
+            assert!(found <= held, "at rest the index says more than a rank holds: {slot}");
+        }
+    }
+
     /// How many blocks of `chain` the rank at `slot` holds, when all is done.
     pub(crate) fn at_rest(&self, slot: u32, chain: &[u64]) -> u32 {
         self.find(&self.pin(0), slot, chain).0
