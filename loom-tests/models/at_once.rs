@@ -37,14 +37,8 @@ impl Change {
     }
 
     fn make(self, prompts: &Prompts, slot: usize) {
-        let Change { chain, from, to } = self;
-        let part: Arc<[u64]> = CHAINS[chain][..from.max(to) as usize].into();
         // Threads have the numbers of their ranks; the one that stays is the first thread's.
-        let thread = slot % STAYS;
-        match from < to {
-            true => prompts.gain(thread, slot as u32, &part, from, to),
-            false => prompts.lose(thread, slot as u32, &part, to, from),
-        }
+        prompts.change(slot % STAYS, slot as u32, &CHAINS[self.chain], self.from, self.to);
     }
 
     fn back(self) -> Change {
@@ -82,8 +76,5 @@ pub(crate) fn change<const N: usize>(stays: Part, changes: [Change; N]) {
     for &(slot, change) in &all {
         change.back().make(&prompts, slot);
     }
-    for first in 1..=4 {
-        let found = prompts.find(&prompts.pin(0), 0, &[first]).1;
-        assert_eq!(found, 0, "a run is left that nobody holds: {stays:?} and {changes:?}");
-    }
+    prompts.assert_nothing_left(&CHAINS.each_ref().map(|chain| &chain[..]), STAYS as u32 + 1);
 }

@@ -2,7 +2,6 @@
 //! the version: who has seen the version and keeps the runs from before finds the newcomer in each,
 //! or is told that it is not the current one.
 
-use super::load::prompts::index::RunView;
 use super::prompts::Versioned;
 use std::sync::Arc;
 use vacancy_loom_tests::explore::{reached, spawn};
@@ -17,8 +16,7 @@ pub(crate) fn run() {
     world.prompts.gain(0, 0, &short, 0, 2);
     world.prompts.gain(0, 0, &long, 2, 3);
     let guard = world.prompts.pin(0);
-    let mut kept: Vec<RunView<'_>> = Vec::new();
-    world.prompts.index.descend(&guard, &long, |run, _, _| kept.push(run));
+    let kept = world.keep(&guard, &long);
     let leaver = spawn({
         let (world, long) = (world.clone(), long.clone());
         move || world.prompts.lose(1, 0, &long, 0, 3)

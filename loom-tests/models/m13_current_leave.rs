@@ -2,7 +2,6 @@
 //! seen the version and keeps the run from before does not take it for one that the leaver is in,
 //! if it passes for current.
 
-use super::load::prompts::index::RunView;
 use super::prompts::Versioned;
 use std::sync::Arc;
 use vacancy_loom_tests::explore::spawn;
@@ -15,8 +14,7 @@ pub(crate) fn run() {
     world.prompts.gain(0, 0, &long, 0, 3);
     world.prompts.gain(0, 2, &long, 0, 3);
     let guard = world.prompts.pin(0);
-    let mut kept: Vec<RunView<'_>> = Vec::new();
-    world.prompts.index.descend(&guard, &long, |run, _, _| kept.push(run));
+    let kept = world.keep(&guard, &long);
     let cutter = spawn({
         let (world, short) = (world.clone(), [1, 2].into());
         move || world.prompts.gain(1, 1, &short, 0, 2)

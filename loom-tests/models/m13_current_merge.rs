@@ -1,6 +1,5 @@
 //! The same where two runs are made one, because the rank that they were cut for leaves.
 
-use super::load::prompts::index::RunView;
 use super::prompts::Versioned;
 use std::sync::Arc;
 use vacancy_loom_tests::explore::{reached, spawn};
@@ -15,8 +14,7 @@ pub(crate) fn run() {
     world.prompts.gain(0, 0, &long, 0, 3);
     world.prompts.gain(0, 1, &short, 0, 2);
     let guard = world.prompts.pin(0);
-    let mut kept: Vec<RunView<'_>> = Vec::new();
-    world.prompts.index.descend(&guard, &long, |run, _, _| kept.push(run));
+    let kept = world.keep(&guard, &long);
     let leaver = spawn({
         let world = world.clone();
         move || world.prompts.lose(1, 1, &short, 0, 2)

@@ -4,7 +4,7 @@ use super::grace::{Domain, Guard, Seat};
 use super::load::prompts::index::{PromptIndex, RunView};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use vacancy_loom_tests::explore::reached;
+use vacancy_loom_tests::explore::{reached, world};
 
 pub(crate) struct Prompts {
     pub(crate) index: PromptIndex,
@@ -49,6 +49,15 @@ impl Prompts {
         assert_eq!(removed, to - from, "a chain is removed whole");
     }
 
+    /// The rank at `slot` held the first `from` blocks of `chain`, and holds the first `to` now.
+    pub(crate) fn change(&self, at: usize, slot: u32, chain: &[u64], from: u32, to: u32) {
+        let part: Arc<[u64]> = chain[..from.max(to) as usize].into();
+        match from < to {
+            true => self.gain(at, slot, &part, from, to),
+            false => self.lose(at, slot, &part, to, from),
+        }
+    }
+
     /// How many blocks of `chain` the rank at `slot` holds by a descent, and in how many stretches
     /// they were found. As a selection does it: the trail first, and then who is in its runs.
     pub(crate) fn find(&self, guard: &Guard<'_>, slot: u32, chain: &[u64]) -> (u32, usize) {
@@ -68,6 +77,23 @@ impl Prompts {
         }
     }
 
+    /// When all of `ranks` have let go of all they held of `chains`: nothing is there any more, be
+    /// it found from the beginning or not.
+    pub(crate) fn assert_nothing_left(&self, chains: &[&[u64]], ranks: u32) {
+        let (guard, world) = (self.pin(0), world());
+        for chain in chains {
+            let parts = self.find(&guard, 0, chain).1;
+            assert_eq!(parts, 0, "a run is left that nobody holds: in world {world}");
+        }
+        for slot in 0..ranks {
+            let traces = self.index.scrub(&guard, slot);
+            assert_eq!(
+                traces, 0,
+                "a run is left that nobody holds: {slot} is in it, in world {world}"
+            );
+        }
+    }
+
     /// How many blocks of `chain` the rank at `slot` holds, when all is done.
     pub(crate) fn at_rest(&self, slot: u32, chain: &[u64]) -> u32 {
         self.find(&self.pin(0), slot, chain).0
@@ -83,6 +109,13 @@ pub(crate) struct Versioned {
 impl Versioned {
     pub(crate) fn new() -> Versioned {
         Versioned { prompts: Prompts::new(), version: AtomicU64::new(0) }
+    }
+
+    /// The runs of a chain, to be looked at later.
+    pub(crate) fn keep<'g>(&'g self, guard: &'g Guard<'_>, chain: &[u64]) -> Vec<RunView<'g>> {
+        let mut kept = Vec::new();
+        self.prompts.index.descend(guard, chain, |run, _, _| kept.push(run));
+        kept
     }
 
     /// As `Versions::bump`.

@@ -42,6 +42,12 @@ pub fn world() -> usize {
     WORLD.get()
 }
 
+/// Begins with a world, whose threads have not been counted.
+fn enter(world: usize) {
+    WORLD.set(world);
+    MOST.set(None);
+}
+
 /// Whether this thread of the model is the only one: no other was started yet, or all were joined,
 /// so that what they did came before whatever this one does now.
 pub fn alone() -> bool {
@@ -158,8 +164,7 @@ pub fn model(bound: Bound, worlds: usize, branches: &[&str], run: fn()) {
     let began = Instant::now();
     let runs = Arc::new(AtomicU64::new(0));
     for world in 0..worlds {
-        WORLD.set(world);
-        MOST.set(None);
+        enter(world);
         let count = Arc::clone(&runs);
         builder(bound).check(move || {
             count.fetch_add(1, Ordering::Relaxed);
@@ -230,8 +235,7 @@ fn inside(bound: Bound, worlds: usize, run: fn()) {
     // Few pre-emptions first: most defects need one or two, and are found at once among those.
     let bounds = [Some(1), Some(2), Some(3), bound.long];
     for (bound, world) in bounds.iter().flat_map(|bound| (0..worlds).map(|world| (*bound, world))) {
-        WORLD.set(world);
-        MOST.set(None);
+        enter(world);
         let mut builder = builder(bound);
         // A control that finds nothing in so many is taken for green, and that is a failure. (In
         // interleavings and not in seconds: a machine may be stopped for a minute.)
