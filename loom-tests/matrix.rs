@@ -57,6 +57,21 @@ const MORE_AT_REST: &str = "at rest the index says more than a rank holds";
 const NOT_CURRENT: &str = "a run that was replaced passes for current";
 const NOT_IN_SET: &str = "who is in the set is not found in it";
 const REUSED: &str = "a run is used again while somebody looks";
+/// A rank lets go of a chain from its beginning.
+const FROM_THE_BEGINNING: &[(&str, &str)] = &[
+    (
+        "let Some(run) = trail.pop() else { break start };",
+        "if trail.is_empty() {\n                    break start;\n                }\n                let run = trail.remove(0);",
+    ),
+    ("                end = run.body().start as usize;\n", ""),
+];
+/// The parts of a cut are unlocked before the run that was cut is marked.
+const UNLOCKED_FIRST: &[(&str, &str)] = &[(
+    "        run.retire();\n        drop((upper_lock, lower_lock));\n",
+    "        drop((upper_lock, lower_lock));\n        run.retire();\n",
+)];
+/// A run that was cut is not marked.
+const UNMARKED: &[(&str, &str)] = &[("        run.retire();\n        drop((", "        drop((")];
 const OUTLIVES: &str = "a cut outlives the booking that made it";
 const NOT_REMOVED: &str = "a chain is removed whole";
 const LEFT_RUN: &str = "a run is left that nobody holds";
@@ -1528,7 +1543,7 @@ const MODELS: &[Model] = &[
             Control {
                 removed: "a_run_that_was_cut_is_not_marked",
                 file: "load/prompts/index.rs",
-                patches: &[("        run.retire();\n        drop((", "        drop((")],
+                patches: UNMARKED,
                 fails_on: &[LESS_AT_REST],
             },
             Control {
@@ -1639,10 +1654,7 @@ const MODELS: &[Model] = &[
             Control {
                 removed: "the_parts_of_a_cut_are_unlocked_before_it_is_marked",
                 file: "load/prompts/index.rs",
-                patches: &[(
-                    "        run.retire();\n        drop((upper_lock, lower_lock));\n",
-                    "        drop((upper_lock, lower_lock));\n        run.retire();\n",
-                )],
+                patches: UNLOCKED_FIRST,
                 fails_on: &[LESS, NOT_REMOVED],
             },
         ],
@@ -1695,13 +1707,7 @@ const MODELS: &[Model] = &[
         controls: &[Control {
             removed: "a_rank_lets_go_of_a_chain_from_its_beginning",
             file: "load/prompts/index.rs",
-            patches: &[
-                (
-                    "let Some(run) = trail.pop() else { break start };",
-                    "if trail.is_empty() {\n                    break start;\n                }\n                let run = trail.remove(0);",
-                ),
-                ("                end = run.body().start as usize;\n", ""),
-            ],
+            patches: FROM_THE_BEGINNING,
             fails_on: &[LESS_AT_REST, MORE_AT_REST, NOT_REMOVED],
         }],
     },
@@ -1717,13 +1723,7 @@ const MODELS: &[Model] = &[
         controls: &[Control {
             removed: "a_rank_that_leaves_beside_another_lets_go_from_the_beginning",
             file: "load/prompts/index.rs",
-            patches: &[
-                (
-                    "let Some(run) = trail.pop() else { break start };",
-                    "if trail.is_empty() {\n                    break start;\n                }\n                let run = trail.remove(0);",
-                ),
-                ("                end = run.body().start as usize;\n", ""),
-            ],
+            patches: FROM_THE_BEGINNING,
             fails_on: &[OUTLIVES],
         }],
     },
@@ -1760,7 +1760,7 @@ const MODELS: &[Model] = &[
             Control {
                 removed: "a_cut_run_passes_for_current",
                 file: "load/prompts/index.rs",
-                patches: &[("        run.retire();\n        drop((", "        drop((")],
+                patches: UNMARKED,
                 fails_on: &[NOT_CURRENT],
             },
             Control {
@@ -1786,10 +1786,7 @@ const MODELS: &[Model] = &[
         controls: &[Control {
             removed: "the_parts_of_a_cut_are_unlocked_and_then_it_is_marked",
             file: "load/prompts/index.rs",
-            patches: &[(
-                "        run.retire();\n        drop((upper_lock, lower_lock));\n",
-                "        drop((upper_lock, lower_lock));\n        run.retire();\n",
-            )],
+            patches: UNLOCKED_FIRST,
             fails_on: &[NOT_CURRENT],
         }],
     },
@@ -1824,13 +1821,7 @@ const MODELS: &[Model] = &[
         controls: &[Control {
             removed: "the_lower_run_outlives_the_upper_one",
             file: "load/prompts/index.rs",
-            patches: &[
-                (
-                    "let Some(run) = trail.pop() else { break start };",
-                    "if trail.is_empty() {\n                    break start;\n                }\n                let run = trail.remove(0);",
-                ),
-                ("                end = run.body().start as usize;\n", ""),
-            ],
+            patches: FROM_THE_BEGINNING,
             fails_on: &[NOT_CURRENT],
         }],
     },
